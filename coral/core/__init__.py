@@ -1,0 +1,1 @@
+"""What Coral does, one folder per command. Layers are kept by import-linter (see pyproject.toml)."""

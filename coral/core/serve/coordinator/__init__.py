@@ -1,0 +1,1 @@
+"""The coordinator process: front door, router, controller."""

@@ -1,0 +1,51 @@
+"""What the front door needs of the coordinator, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from coral.errors import RequestError
+from coral.types.request import GenerateRequest, Token
+
+
+class ServedModel(Struct, frozen=True, kw_only=True):
+    """`folder` holds tokenizer and config. `max_request_tokens`: prompt and output together, the
+    longest any instance can hold (0 while none is ready). `created`: seconds since the epoch."""
+
+    name: str
+    folder: str
+    max_request_tokens: int
+    created: int
+    ready: bool
+
+
+class TokenSink(Protocol):
+    """Where a request's tokens go. Called from the event loop, never concurrently; must not block."""
+
+    def on_tokens(self, tokens: Sequence[Token]) -> None:
+        """In order of position, without gaps or doubles; the last has `finish` set."""
+        ...
+
+    def on_error(self, error: RequestError) -> None:
+        """The request has ended without finishing; nothing follows."""
+        ...
+
+
+class Serving(Protocol):
+    def models(self) -> Sequence[ServedModel]: ...
+
+    def state(self) -> dict[str, object]:
+        """For `/coral/v1/status`: plan, instances, nodes, processes, plain JSON."""
+        ...
+
+    def submit(self, request: GenerateRequest, sink: TokenSink) -> None:
+        """Route the request and send it. Raises RequestError: 404 unknown model, 503 none ready,
+        429 too many in flight (with retry_after_s)."""
+        ...
+
+    def abort(self, request: str) -> None:
+        """The client has left. Unknown or finished ids are ignored. The sink is not called again."""
+        ...

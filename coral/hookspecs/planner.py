@@ -1,0 +1,83 @@
+"""Planners: decide which machines to hold and which instances to run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from coral.hookspecs import hookspec
+from coral.hookspecs.component import Component
+from coral.hookspecs.solver import Solver
+from coral.types.hardware import Machine, NodeType, Offer
+from coral.types.model import ModelSpec, Phase
+from coral.types.placement import Template
+from coral.types.plan import Plan, RunningInstance
+
+
+class PlanOptions(Struct, frozen=True, kw_only=True):
+    """The `plan:` section of the config, as a planner needs it. The paper's switches are
+    `target_utilization=1, slices=False, couple_phases=False`."""
+
+    amortize_s: float = 3600.0
+    target_utilization: float = 0.8
+    slices: bool = True
+    couple_phases: bool = True
+    gap: float = 1e-4
+    time_limit_s: float | None = 30.0
+    work_limit: int | None = None
+
+
+class View(Struct, frozen=True, kw_only=True):
+    """What a planner sees. `machines` are held and still wanted; offers say what more can be had."""
+
+    models: tuple[ModelSpec, ...]
+    offers: tuple[Offer, ...]
+    machines: tuple[Machine, ...] = ()
+    running: tuple[RunningInstance, ...] = ()
+    options: PlanOptions = PlanOptions()
+
+
+class TemplateTable(Struct, frozen=True, kw_only=True, eq=False):
+    """All templates of one (model, phase): n templates over k node types.
+
+    `usage[i, c]` nodes of type `node_types[c]` in template i; `throughput[i]` in the phase's unit.
+    `irreducible[i]` is False where a split of its nodes into other templates does as well
+    (MATH: lossless to drop, except where it is running).
+    """
+
+    node_types: tuple[NodeType, ...]
+    usage: NDArray[np.int16]
+    throughput: NDArray[np.float64]
+    irreducible: NDArray[np.bool_]
+
+
+class Library(Protocol):
+    def table(self, model: str, phase: Phase) -> TemplateTable:
+        """Raises LibraryError where the library holds nothing for it."""
+        ...
+
+    def template(self, model: str, phase: Phase, row: int) -> Template:
+        """Row `row` of the table with its placement."""
+        ...
+
+
+class Planner(Protocol):
+    def plan(self, view: View, library: Library, solver: Solver) -> Plan:
+        """The best plan found within the options' limits. Demand is soft: where it cannot all be
+        served the plan serves what it can, and its `services` say what is missing."""
+        ...
+
+
+def node_types_of(machine_types: Sequence[str | NodeType]) -> tuple[NodeType, ...]:
+    """Parse node types; a convenience for planners and tests."""
+    return tuple(t if isinstance(t, NodeType) else NodeType.parse(t) for t in machine_types)
+
+
+class PlannerHooks:
+    @hookspec
+    def coral_planners(self) -> list[Component]:  # type: ignore[empty-body]
+        """Planners this plugin offers. `build(options)` returns a `Planner`."""

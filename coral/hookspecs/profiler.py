@@ -1,0 +1,54 @@
+"""Profilers: what one engine step costs on a GPU."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from coral.hookspecs import hookspec
+from coral.hookspecs.component import Component
+from coral.types.hardware import Gpu
+from coral.types.model import ModelShape
+from coral.types.step import Measurements, Provenance, StepWork
+
+
+class StepCost(Protocol):
+    """Cost of steps of one (model, GPU, engine). `coral.types.step.AffineStepCost` is one."""
+
+    @property
+    def engine(self) -> str: ...
+    @property
+    def engine_version(self) -> str: ...
+    @property
+    def provenance(self) -> Provenance: ...
+    @property
+    def error(self) -> float: ...
+    @property
+    def kv_token_bytes(self) -> int: ...
+    @property
+    def fixed_bytes(self) -> int: ...
+
+    def step_s(self, work: StepWork, layers: int, *, first: bool, last: bool, tp: int = 1) -> float:
+        """Seconds of one step; non-decreasing in layers and in every field of work."""
+        ...
+
+    def weight_bytes(self, layers: int, *, first: bool, last: bool, tied: bool) -> int: ...
+
+
+class Measure(Protocol):
+    """Runs the engine's measuring process, or returns an earlier run's result from the cache."""
+
+    def __call__(self, shape: ModelShape, gpu: Gpu, dtype: str) -> Measurements | None: ...
+
+
+class Profiler(Protocol):
+    def step_cost(
+        self, model: ModelShape, gpu: Gpu, engine: str, *, dtype: str, measure: Measure | None
+    ) -> StepCost:
+        """Raises ProfileError where nothing is known of that combination, naming what is."""
+        ...
+
+
+class ProfilerHooks:
+    @hookspec
+    def coral_profilers(self) -> list[Component]:  # type: ignore[empty-body]
+        """Profilers this plugin offers. `build(options)` returns a `Profiler`."""

@@ -1,0 +1,44 @@
+"""Solver backends: take a neutral Program, return a Solution."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from coral.hookspecs import hookspec
+from coral.hookspecs.component import Component
+from coral.types.program import Floats, Program, Solution, SolverFeatures
+
+
+class Solver(Protocol):
+    """Solves one program at a time; holds no state between calls."""
+
+    @property
+    def features(self) -> SolverFeatures: ...
+
+    def solve(
+        self,
+        program: Program,
+        *,
+        work_limit: int | None,
+        time_limit_s: float | None,
+        gap: float,
+        start: Floats | None = None,
+    ) -> Solution:
+        """Minimise `program`.
+
+        `time_limit_s` is wall seconds; `work_limit` is the solver's own deterministic measure (nodes
+        or iterations). A limit with an incumbent is a normal result (`status="feasible"`). `gap` is
+        relative. `start` (n floats) may be used as a first incumbent and may be ignored.
+        Raises SolverError where the solver itself fails; never for infeasible or unbounded programs.
+        """
+        ...
+
+
+class SolverHooks:
+    @hookspec
+    def coral_solvers(self) -> list[Component]:  # type: ignore[empty-body]
+        """Solver backends this plugin offers.
+
+        Called once, when plugins are loaded. Each component's `build(options)` returns a `Solver`.
+        A name that two plugins offer is an error.
+        """

@@ -1,0 +1,86 @@
+"""Plans: what to hold, what to run, what it costs, and the proof."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from coral.types.hardware import Domain, Market
+from coral.types.model import Phase
+from coral.types.placement import Template
+
+
+class PlannedMachines(Struct, frozen=True, kw_only=True):
+    """`kept` of the machines held and `new` ones to rent, of one offer."""
+
+    machine_type: str
+    domain: Domain
+    market: Market
+    price_usd_h: float
+    kept: int
+    new: int
+
+
+class PlannedInstances(Struct, frozen=True, kw_only=True):
+    """`count` instances of a template in a domain; the placement travels inline."""
+
+    template: Template
+    domain: Domain
+    count: int
+    kept: int = 0
+    """How many of `count` are running already."""
+
+
+class Service(Struct, frozen=True, kw_only=True):
+    """Demand against capacity of one (model, phase), in the phase's unit of throughput.
+
+    `demand` is what the row needs at the target utilization; `served` what the plan provides, at most
+    `demand`; `capacity` all that the planned instances could do.
+    """
+
+    model: str
+    phase: Phase
+    demand: float
+    served: float
+    capacity: float
+
+    @property
+    def fraction(self) -> float:
+        return 1.0 if self.demand <= 0 else self.served / self.demand
+
+
+class Certificate(Struct, frozen=True, kw_only=True):
+    """`bound <= optimum <= cost`; the gap is relative to the cost. `source` says whose bound it is."""
+
+    cost_usd_h: float
+    """The plan's objective: price of machines and, where charged, initialization."""
+    bound_usd_h: float
+    gap: float
+    source: str
+    work: int = 0
+    seconds: float = 0.0
+    columns: int = 0
+    columns_full: int = 0
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    planner: str
+    machines: tuple[PlannedMachines, ...]
+    instances: tuple[PlannedInstances, ...]
+    services: tuple[Service, ...]
+    price_usd_h: float
+    """What the machines cost per hour once running, without initialization."""
+    initialization_usd_h: float
+    certificate: Certificate | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def satisfied(self) -> bool:
+        return all(service.fraction >= 1 - 1e-9 for service in self.services)
+
+
+class RunningInstance(Struct, frozen=True, kw_only=True):
+    """An instance as the planner's view has it."""
+
+    id: str
+    template: Template
+    domain: Domain
