@@ -30,6 +30,7 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     dtypes: tuple[str, ...]
     max_step_tokens: int
     max_step_requests: int
+    max_tp: int = 1
     refusal: str | None = None
 
 

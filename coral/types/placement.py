@@ -9,10 +9,14 @@ from coral.types.model import Phase, Slo
 
 
 class StageNode(Struct, frozen=True, kw_only=True):
-    """One member of a stage. `throughput` is its weight (tokens/s; requests/s when mixed)."""
+    """One member of a stage. `throughput` is its weight (tokens/s; requests/s when mixed).
+
+    A node of k GPUs runs as k / `tp` data-parallel workers of tensor parallel degree `tp`.
+    """
 
     node_type: NodeType
     throughput: float
+    tp: int = 1
 
 
 class Stage(Struct, frozen=True, kw_only=True):
