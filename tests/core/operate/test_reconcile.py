@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from coral.core.operate.lifecycle import InstanceState, MachineState
+from coral.core.operate.reconcile import (
+    Action,
+    DrainInstance,
+    EndMachine,
+    HeldInstance,
+    HeldMachine,
+    Rent,
+    StartInstance,
+    reconcile,
+)
+from coral.core.operate.slots import Claim
+from coral.types.hardware import Domain, Machine, MachineType, Node, NodeType
+from coral.types.model import Slo
+from coral.types.placement import Placement, Stage, StageNode, Template
+from coral.types.plan import Plan, PlannedInstances, PlannedMachines
+
+HERE = Domain("local", "here")
+KIND = MachineType(name="pair", gpu="A", gpus=2)
+
+
+def template(model: str = "m", count: int = 1, layers: int = 4, throughput: float = 1.0) -> Template:
+    node = StageNode(node_type=NodeType("A", count), throughput=throughput)
+    stage = Stage(first_layer=0, end_layer=layers, nodes=(node,))
+    return Template(
+        id=f"{model}-{count}-{throughput}",
+        model=model,
+        phase="mixed",
+        slo=Slo(prefill_s=1.0, decode_s=0.1),
+        placement=Placement(stages=(stage,)),
+        throughput=throughput,
+    )
+
+
+def plan(machines: int, *instances: tuple[Template, int]) -> Plan:
+    return Plan(
+        planner="test",
+        machines=(
+            PlannedMachines(
+                machine_type="pair", domain=HERE, market="on_demand", price_usd_h=1.0, kept=0, new=machines
+            ),
+        ),
+        instances=tuple(PlannedInstances(template=t, domain=HERE, count=n) for t, n in instances),
+        services=(),
+        price_usd_h=0.0,
+        initialization_usd_h=0.0,
+        certificate=None,
+    )
+
+
+def machine(id: str, state: MachineState = MachineState.JOINED) -> HeldMachine:
+    return HeldMachine(machine=Machine(id=id, machine_type=KIND, domain=HERE, price_usd_h=1.0), state=state)
+
+
+def instance(
+    id: str,
+    template: Template,
+    on: str,
+    devices: tuple[int, ...],
+    state: InstanceState = InstanceState.READY,
+    load: int = 0,
+    holding: bool = True,
+) -> HeldInstance:
+    node = Node(machine_id=on, node_type=NodeType("A", len(devices)), devices=devices)
+    return HeldInstance(
+        id=id,
+        template=template,
+        domain=HERE,
+        state=state,
+        claim=Claim(stages=((node,),)),
+        load=load,
+        holding=holding,
+    )
+
+
+def kinds(actions: tuple[Action, ...]) -> list[str]:
+    return [type(action).__name__ for action in actions]
+
+
+def test_from_nothing_it_rents_and_starts_nothing_yet() -> None:
+    assert kinds(reconcile(plan(2, (template(), 3)), [], [])) == ["Rent", "Rent"]
+
+
+def test_ordered_machines_count() -> None:
+    assert reconcile(plan(1, (template(), 1)), [machine("o", MachineState.ORDERED)], []) == ()
+
+
+def test_instances_start_when_their_machine_has_joined() -> None:
+    actions = reconcile(plan(1, (template(), 2)), [machine("a")], [])
+    assert kinds(actions) == ["StartInstance", "StartInstance"]
+    taken = [a.claim.nodes[0].devices for a in actions if isinstance(a, StartInstance)]
+    assert sorted(taken) == [(0,), (1,)]
+
+
+def test_what_matches_stays_also_with_refitted_weights() -> None:
+    running = [instance("i", template(throughput=1.0), "a", (0,))]
+    assert reconcile(plan(1, (template(throughput=1.3), 1)), [machine("a")], running) == ()
+
+
+def test_start_first_then_drain() -> None:
+    old, new = template(layers=4), template(layers=5)
+    running = [instance("old", old, "a", (0,))]
+    first = reconcile(plan(1, (new, 1)), [machine("a")], running)
+    assert kinds(first) == ["StartInstance"]
+    loading = [*running, instance("new", new, "a", (1,), InstanceState.LOADING)]
+    assert reconcile(plan(1, (new, 1)), [machine("a")], loading) == ()
+    ready = [*running, instance("new", new, "a", (1,))]
+    assert reconcile(plan(1, (new, 1)), [machine("a")], ready) == (DrainInstance(instance="old"),)
+
+
+def test_drain_first_where_there_is_no_room_least_loaded_first_one_at_a_time() -> None:
+    new = template(count=2)
+    running = [instance("x", template(), "a", (0,), load=5), instance("y", template(), "a", (1,), load=1)]
+    assert reconcile(plan(1, (new, 1)), [machine("a")], running) == (DrainInstance(instance="y"),)
+    draining = [running[0], instance("y", template(), "a", (1,), InstanceState.DRAINING)]
+    assert reconcile(plan(1, (new, 1)), [machine("a")], draining) == ()
+    gone = [running[0], instance("y", template(), "a", (1,), InstanceState.GONE, holding=False)]
+    assert reconcile(plan(1, (new, 1)), [machine("a")], gone) == (DrainInstance(instance="x"),)
+
+
+def test_with_a_machine_on_the_way_nothing_is_drained_for_room() -> None:
+    running = [instance("x", template(), "a", (0,))]
+    coming = [machine("a"), machine("o", MachineState.BOOTING)]
+    assert reconcile(plan(2, (template(count=2), 1)), coming, running) == ()
+
+
+def test_unwanted_instances_of_other_models_go_at_once() -> None:
+    running = [instance("x", template("other"), "a", (0,))]
+    actions = reconcile(plan(1, (template("m"), 1)), [machine("a")], running)
+    assert kinds(actions) == ["StartInstance", "DrainInstance"]
+
+
+def test_a_machine_ends_only_when_nothing_holds_it() -> None:
+    machines = [machine("a"), machine("b")]
+    running = [instance("x", template("other"), "a", (0,)), instance("y", template("other"), "b", (0,))]
+    assert reconcile(plan(0), machines, running) == (
+        DrainInstance(instance="x"),
+        DrainInstance(instance="y"),
+    )
+    gone = [
+        instance("x", template("other"), "a", (0,), InstanceState.GONE, holding=False),
+        instance("y", template("other"), "b", (0,), InstanceState.GONE),
+    ]
+    assert reconcile(plan(0), machines, gone) == (EndMachine(machine="a"),)
+
+
+def test_the_idle_machine_is_the_one_to_go() -> None:
+    running = [instance("x", template(), "b", (0,))]
+    actions = reconcile(plan(1, (template(), 1)), [machine("a"), machine("b")], running)
+    assert actions == (EndMachine(machine="a"),)
+
+
+def test_an_instance_moves_off_a_machine_that_is_to_go_and_is_served_throughout() -> None:
+    machines = [machine("a"), machine("b")]
+    running = [instance("x", template(), "a", (0,)), instance("y", template(), "b", (0,))]
+    first = reconcile(plan(1, (template(), 2)), machines, running)
+    assert kinds(first) == ["StartInstance"]
+    assert isinstance(first[0], StartInstance)
+    assert first[0].claim.machines == ("b",)
+    moved = [*running, instance("z", template(), "b", (1,))]
+    assert reconcile(plan(1, (template(), 2)), machines, moved) == (DrainInstance(instance="x"),)
+
+
+def test_a_lost_machine_is_rented_again() -> None:
+    actions = reconcile(plan(1, (template(), 1)), [machine("a", MachineState.LOST)], [])
+    assert kinds(actions) == ["Rent"]
+    assert isinstance(actions[0], Rent)
+    assert actions[0].offer.machine_type == "pair"

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coral.core.operate.slots import Slots, claim, free_slots
+from coral.types.hardware import Domain, Machine, MachineType, Node, NodeType
+from coral.types.placement import Placement, Stage, StageNode
+
+HERE = Domain("local", "here")
+THERE = Domain("local", "there")
+
+
+def placement(*nodes: tuple[str, int]) -> Placement:
+    """One stage a node."""
+    return Placement(
+        stages=tuple(
+            Stage(
+                first_layer=i, end_layer=i + 1, nodes=(StageNode(node_type=NodeType(g, k), throughput=1.0),)
+            )
+            for i, (g, k) in enumerate(nodes)
+        )
+    )
+
+
+def slots(*free: tuple[str, int], domain: Domain = HERE) -> list[Slots]:
+    return [
+        Slots(machine_id=f"m{i}", gpu=gpu, domain=domain, free=tuple(range(n)))
+        for i, (gpu, n) in enumerate(free)
+    ]
+
+
+def test_a_node_takes_devices_of_one_machine_with_its_gpu() -> None:
+    [got] = claim([(placement(("A", 2), ("B", 1)), HERE)], slots(("B", 2), ("A", 1), ("A", 4)))
+    assert got is not None
+    assert [node.machine_id for node in got.nodes] == ["m2", "m0"]
+    assert got.nodes[0].devices == (0, 1)
+
+
+def test_the_tightest_machine_is_taken() -> None:
+    [got] = claim([(placement(("A", 1)), HERE)], slots(("A", 4), ("A", 1)))
+    assert got is not None
+    assert got.machines == ("m1",)
+
+
+def test_domains_are_kept() -> None:
+    assert claim([(placement(("A", 1)), THERE)], slots(("A", 4))) == [None]
+
+
+def test_what_fits_is_claimed_although_all_together_do_not_fit() -> None:
+    got = claim([(placement(("A", 3)), HERE), (placement(("A", 2)), HERE)], slots(("A", 4)))
+    assert got[0] is not None
+    assert got[1] is None
+
+
+def test_sizes_that_do_not_divide_are_searched() -> None:
+    """Tightest first puts 3 into the 4 and then has no room for 2+2; the other way round fits."""
+    wanted = [(placement(("A", 3), ("A", 2), ("A", 2)), HERE)]
+    [got] = claim(wanted, slots(("A", 4), ("A", 3)))
+    assert got is not None
+    [got] = claim(wanted, slots(("A", 5), ("A", 4)))
+    assert got is not None
+
+
+def test_free_slots_leave_out_what_is_held() -> None:
+    kind = MachineType(name="quad", gpu="A", gpus=4)
+    machine = Machine(id="m", machine_type=kind, domain=HERE, price_usd_h=1.0)
+    held = [Node(machine_id="m", node_type=NodeType("A", 2), devices=(0, 2))]
+    assert free_slots([machine], held)[0].free == (1, 3)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=5),
+    st.lists(st.integers(0, 6), min_size=1, max_size=4),
+)
+def test_claims_match_brute_force_and_never_overlap(sizes: list[int], free: list[int]) -> None:
+    possible = any(
+        all(sum(s for s, m in zip(sizes, choice, strict=True) if m == i) <= f for i, f in enumerate(free))
+        for choice in itertools.product(range(len(free)), repeat=len(sizes))
+    )
+    [got] = claim([(placement(*(("A", size) for size in sizes)), HERE)], slots(*(("A", f) for f in free)))
+    assert (got is not None) == possible
+    if got is not None:
+        devices = [(node.machine_id, device) for node in got.nodes for device in node.devices]
+        assert len(set(devices)) == len(devices) == sum(sizes)
+        assert all(device < free[int(machine[1:])] for machine, device in devices)
