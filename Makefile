@@ -6,7 +6,9 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 PLUGINS := $(patsubst %/pyproject.toml,%,$(sort $(wildcard plugins/*/*/pyproject.toml)))
 SETUP  := $(VENV)/.setup
 TOOLS  := $(VENV)/.tools
+space  := $(subst x,,x x)
 export OMP_NUM_THREADS ?= 1
+export MYPYPATH := $(subst $(space),:,$(PLUGINS))
 
 .PHONY: demo ask test check format clean setup
 
