@@ -1,6 +1,6 @@
 """Ask a running Coral something through the official OpenAI client, unmodified.
 
-    python examples/ask.py "What is the capital of France?" --url http://127.0.0.1:8000
+python examples/ask.py "What is the capital of France?" --url http://127.0.0.1:8000
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def main() -> int:
         for choice in chunk.choices:
             print(choice.delta.content or "", end="", flush=True)
         if chunk.usage:
-            print(f"\n({chunk.usage.prompt_tokens} + {chunk.usage.completion_tokens} tokens)", file=sys.stderr)
+            used = chunk.usage
+            print(f"\n({used.prompt_tokens} + {used.completion_tokens} tokens)", file=sys.stderr)
     return 0
 
 
