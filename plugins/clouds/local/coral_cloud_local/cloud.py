@@ -1,0 +1,161 @@
+"""Rent, release and find again: a machine is a detached agent process on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Sequence
+
+from coral.errors import CloudError, NoCapacity
+from coral.hookspecs.cloud import Notice, RentOrder
+from coral.types.hardware import Domain, Gpu, Machine, MachineType, Offer
+from coral_cloud_local.ledger import Ledger, Rented
+from coral_cloud_local.options import LocalMachineType, LocalOptions
+from coral_cloud_local.process import ProcessId
+
+DOMAIN = Domain("local", "host")
+POLL_S = 0.05
+
+
+def build(options: LocalOptions) -> LocalCloud:
+    return LocalCloud(options)
+
+
+def whole_machine() -> LocalMachineType:
+    """All cores and half of the memory, as one device."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return LocalMachineType(name="host", memory=memory // 2, threads=len(os.sched_getaffinity(0)))
+
+
+class LocalCloud:
+    """A `coral.hookspecs.cloud.Cloud`."""
+
+    def __init__(self, options: LocalOptions) -> None:
+        self._types = {one.name: one for one in options.machines or (whole_machine(),)}
+        self._ledger = Ledger(options.folder)
+        self._release_timeout_s = options.release_timeout
+        self._owner = ProcessId.of(os.getpid())
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def gpus(self) -> Sequence[Gpu]:
+        unique = {one.device: one for one in self._types.values()}
+        return [
+            Gpu(
+                name=name,
+                kind="cpu",
+                memory_bytes=one.memory,
+                memory_bytes_per_s=0.0,
+                flops={},
+                threads=one.threads,
+            )
+            for name, one in unique.items()
+        ]
+
+    async def offers(self) -> Sequence[Offer]:
+        self._reap()
+        with self._ledger.open() as entries:
+            held = [one.machine.machine_type.name for one in entries.values()]
+        return [
+            Offer(
+                machine_type=machine_type(one),
+                domain=DOMAIN,
+                price_usd_h=one.price,
+                obtainable=max(0, one.count - held.count(one.name)),
+            )
+            for one in self._types.values()
+        ]
+
+    async def machines(self) -> Sequence[Machine]:
+        """Those rented by this process, and those whose deployment has died."""
+        self._reap()
+        with self._ledger.open() as entries:
+            return [one.machine for one in entries.values() if self._ours(one)]
+
+    async def rent(self, order: RentOrder) -> Machine:
+        self._reap()
+        name = order.offer.machine_type.name
+        if order.offer.domain != DOMAIN or name not in self._types:
+            raise CloudError(
+                f"local cloud: there is no machine type {name} in {order.offer.domain}",
+                mend=f"machine types here: {', '.join(self._types)}",
+            )
+        with self._ledger.open() as entries:
+            for one in entries.values():
+                if one.order == order.id and self._ours(one):
+                    return one.machine
+            held = sum(one.machine.machine_type.name == name for one in entries.values())
+            if held >= self._types[name].count:
+                raise NoCapacity(f"local cloud: all {held} machines of type {name} are in use")
+            rented = self._start(order, self._types[name])
+            entries[rented.machine.id] = rented
+            return rented.machine
+
+    async def release(self, machines: Sequence[str]) -> None:
+        """Ends the agents, which end what they run; an agent that takes too long is killed."""
+        with self._ledger.open() as entries:
+            leaving = {id: entries[id].agent for id in machines if id in entries and self._ours(entries[id])}
+        for agent in leaving.values():
+            agent.signal(signal.SIGTERM)
+        deadline = asyncio.get_running_loop().time() + self._release_timeout_s
+        while any(agent.alive() for agent in leaving.values()):
+            if asyncio.get_running_loop().time() > deadline:
+                for agent in leaving.values():
+                    agent.signal(signal.SIGKILL)
+                deadline += self._release_timeout_s
+            await asyncio.sleep(POLL_S)
+        self._reap()
+        with self._ledger.open():
+            pass  # opening drops those that have ended
+
+    async def notices(self) -> Sequence[Notice]:
+        return []
+
+    def _start(self, order: RentOrder, kind: LocalMachineType) -> Rented:
+        id = f"{kind.name}-{uuid.uuid4().hex[:8]}"
+        logs = self._ledger.folder / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        with (logs / f"{id}.log").open("wb") as log:
+            try:
+                process = subprocess.Popen(
+                    [*order.agent.argv, "--machine", id],
+                    env={**os.environ, **order.agent.env},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise CloudError(
+                    f"local cloud: cannot start {order.agent.argv[0]}: {error.strerror}"
+                ) from error
+        self._children[id] = process
+        machine = Machine(
+            id=id,
+            machine_type=machine_type(kind),
+            domain=DOMAIN,
+            price_usd_h=kind.price,
+            address="127.0.0.1",
+        )
+        agent = ProcessId.of(process.pid)
+        return Rented(machine=machine, order=order.id, agent=agent, owner=self._owner, tags=order.tags)
+
+    def _ours(self, one: Rented) -> bool:
+        return one.owner == self._owner or not one.owner.alive()
+
+    def _reap(self) -> None:
+        for id in [id for id, process in self._children.items() if process.poll() is not None]:
+            del self._children[id]
+
+
+def machine_type(one: LocalMachineType) -> MachineType:
+    return MachineType(
+        name=one.name,
+        gpu=one.device,
+        gpus=one.devices,
+        host_memory_bytes=one.memory * one.devices,
+        nic_bytes_per_s=one.nic_bandwidth,
+        nic_latency_s=one.nic_latency,
+    )
