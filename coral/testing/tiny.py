@@ -5,7 +5,6 @@ Needs torch, transformers and tokenizers, imported only where a model is made.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ def make_tiny(family: str, folder: Path, *, layers: int = LAYERS, seed: int = 0)
         _save_model(family, made, layers, seed)
         _save_tokenizer(made)
         try:
-            os.rename(made, folder)
+            made.rename(folder)
         except OSError:
             if not (folder / "config.json").is_file():  # otherwise another process was faster
                 raise
