@@ -1,0 +1,256 @@
+"""The machines of this deployment: rented, joined by their agents, watched, given back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol
+
+from coral.core.operate.lifecycle import MachineCommand, MachineEvent, MachineState, machine_step
+from coral.core.operate.reconcile import HeldMachine, OfferKey
+from coral.core.serve.coordinator.control import Control, Peer
+from coral.core.serve.coordinator.journal import Journal
+from coral.core.serve.net.wire import AgentHello, Message
+from coral.errors import CloudError, NoCapacity, QuotaExceeded
+from coral.hookspecs.cloud import Cloud, RentOrder
+from coral.hookspecs.engine import Launch
+from coral.types.hardware import Machine, Offer
+
+SILENCE_S = 10.0
+COOL_DOWN_S = 60.0
+KEEP_ENDED = 50
+
+
+class MachineOwner(Protocol):
+    """Whoever drives the machines: told of what concerns more than one machine."""
+
+    def machine_changed(self) -> None: ...
+
+    def fail_instances(self, machine: str, reason: str) -> None: ...
+
+    def machine_lost(self, machine: str, reason: str) -> None: ...
+
+    def replan(self, reason: str) -> None: ...
+
+
+class LiveMachine:
+    def __init__(self, order: str, offer: Offer, cloud: Cloud, now: float) -> None:
+        self.order = order
+        self.offer = offer
+        self.cloud = cloud
+        self.state = MachineState.ORDERED
+        self.since = now
+        self.machine = Machine(
+            id=order,
+            machine_type=offer.machine_type,
+            domain=offer.domain,
+            price_usd_h=offer.price_usd_h,
+            market=offer.market,
+        )
+        self.peer: Peer | None = None
+        self.agent_pid = 0
+        self.heard = now
+        self.reason = ""
+
+    @property
+    def id(self) -> str:
+        return self.machine.id
+
+
+class Machines:
+    """Called from the event loop; what takes time runs as tasks of its own."""
+
+    def __init__(
+        self,
+        clouds: Sequence[Cloud],
+        agent: Launch,
+        control: Control,
+        owner: MachineOwner,
+        journal: Journal,
+        *,
+        boot_timeout_s: float,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clouds = clouds
+        self._agent = agent
+        self._control = control
+        self._owner = owner
+        self._journal = journal
+        self._boot_timeout_s = boot_timeout_s
+        self._now = now
+        self._all: dict[str, LiveMachine] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._cloud_of: dict[OfferKey, tuple[Cloud, Offer]] = {}
+        self._cooling: dict[OfferKey, float] = {}
+
+    # ------------------------------------------------------------ what there is
+
+    async def offers(self) -> list[Offer]:
+        """All clouds' offers; one that has just had no capacity counts as having none for a while."""
+        found: list[Offer] = []
+        for cloud in self._clouds:
+            for offer in await cloud.offers():
+                key = OfferKey(offer.machine_type.name, offer.domain, offer.market)
+                self._cloud_of[key] = (cloud, offer)
+                if self._cooling.get(key, 0.0) > self._now():
+                    offer = _without_capacity(offer)
+                found.append(offer)
+        return found
+
+    def held(self) -> list[HeldMachine]:
+        return [HeldMachine(machine=one.machine, state=one.state) for one in self._all.values()]
+
+    def living(self) -> list[LiveMachine]:
+        ended = (MachineState.RELEASED, MachineState.LOST)
+        return [one for one in self._all.values() if one.state not in ended]
+
+    def all(self) -> Mapping[str, LiveMachine]:
+        return self._all
+
+    def peers(self) -> list[Peer]:
+        return [one.peer for one in self.living() if one.peer is not None]
+
+    def send(self, machine: str, message: Message) -> bool:
+        """To the machine's agent; False where it cannot be reached."""
+        one = self._all.get(machine)
+        return one is not None and one.peer is not None and self._control.send(one.peer, message)
+
+    # ------------------------------------------------------------ what to do
+
+    def rent(self, key: OfferKey) -> None:
+        if self._cooling.get(key, 0.0) > self._now():
+            return
+        cloud, offer = self._cloud_of[key]
+        one = LiveMachine(f"order-{uuid.uuid4().hex[:12]}", offer, cloud, self._now())
+        self._all[one.id] = one
+        self._journal.say("machine", f"renting {offer.machine_type.name} in {offer.domain}")
+        self._spawn(self._rent(one, key))
+
+    def end(self, machine: str) -> None:
+        """Nobody wants it any longer."""
+        self._step(self._all[machine], MachineEvent.UNWANTED)
+
+    async def give_back_all(self) -> None:
+        """Everything, also what only the clouds know of; used when the system ends."""
+        for one in self.living():
+            self._step(one, MachineEvent.UNWANTED, release=False)
+        while self._tasks:  # orders under way: they must be known before they can be given back
+            await asyncio.wait(self._tasks)
+        for cloud in self._clouds:
+            await cloud.release([machine.id for machine in await cloud.machines()])
+        for one in self.living():
+            self._step(one, MachineEvent.GIVEN_BACK)
+
+    async def end_leftovers(self) -> None:
+        """Give back what an earlier run of this deployment has left behind."""
+        for cloud in self._clouds:
+            left = [machine.id for machine in await cloud.machines()]
+            if left:
+                self._journal.say("machine", f"giving back machines of an earlier run: {', '.join(left)}")
+                await cloud.release(left)
+
+    # ------------------------------------------------------------ what happens
+
+    def hello(self, peer: Peer, hello: AgentHello) -> LiveMachine | None:
+        """An agent has dialled. None where no machine of ours has that id."""
+        one = self._all.get(hello.machine)
+        if one is None:
+            return None
+        one.peer, one.agent_pid, one.heard = peer, hello.pid, self._now()
+        before = one.state
+        self._step(one, MachineEvent.AGENT_JOINED)
+        if before is not one.state:
+            self._journal.say("machine", f"{one.id} has joined")
+        return one
+
+    def heard(self, peer: Peer) -> None:
+        for one in self._all.values():
+            if one.peer == peer:
+                one.heard = self._now()
+
+    def tick(self) -> None:
+        """Notice silent agents and machines that do not come up."""
+        now = self._now()
+        for one in self.living():
+            if one.state is MachineState.JOINED and now - one.heard > SILENCE_S:
+                one.reason = f"its agent has been silent for {SILENCE_S:g} s"
+                self._step(one, MachineEvent.VANISHED)
+            elif one.state is MachineState.BOOTING and now - one.since > self._boot_timeout_s:
+                one.reason = f"its agent has not joined within {self._boot_timeout_s:g} s"
+                self._step(one, MachineEvent.VANISHED)
+
+    # ------------------------------------------------------------ inside
+
+    def _step(self, one: LiveMachine, event: MachineEvent, *, release: bool = True) -> None:
+        before = one.state
+        one.state, commands = machine_step(one.state, event)
+        if one.state is before:
+            return
+        one.since = self._now()
+        if one.state is MachineState.LOST:
+            self._journal.say("machine", f"{one.id} is lost: {one.reason}", fault=True)
+            self._owner.machine_lost(one.id, one.reason)
+        for command in commands:
+            if command is MachineCommand.RELEASE and release and before is not MachineState.ORDERED:
+                self._spawn(self._release(one))
+            elif command is MachineCommand.FAIL_INSTANCES:
+                self._owner.fail_instances(one.id, f"machine {one.id} is lost: {one.reason}")
+            elif command is MachineCommand.REPLAN:
+                self._owner.replan(f"machine {one.id} is lost")
+        self._forget_ended()
+        self._owner.machine_changed()
+
+    async def _rent(self, one: LiveMachine, key: OfferKey) -> None:
+        order = RentOrder(id=one.order, offer=one.offer, agent=self._agent, tags={"coral": "serve"})
+        try:
+            machine = await one.cloud.rent(order)
+        except CloudError as error:
+            if isinstance(error, NoCapacity | QuotaExceeded):
+                self._cooling[key] = self._now() + COOL_DOWN_S
+            one.reason = error.message
+            unwanted = one.state is MachineState.DRAINING
+            self._step(one, MachineEvent.GIVEN_BACK if unwanted else MachineEvent.REFUSED)
+            return
+        del self._all[one.order]
+        one.machine = machine
+        self._all[machine.id] = one
+        self._step(one, MachineEvent.RENTED)
+        if one.state is MachineState.DRAINING:  # nobody wants it any longer
+            await self._release(one)
+
+    async def _release(self, one: LiveMachine) -> None:
+        try:
+            await one.cloud.release([one.id])
+        except CloudError as error:
+            self._journal.say("machine", f"{one.id} cannot be given back: {error.message}", fault=True)
+            return
+        if one.state is MachineState.DRAINING:
+            self._step(one, MachineEvent.GIVEN_BACK)
+            self._journal.say("machine", f"{one.id} is given back")
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._journal.say("machine", f"{type(error).__name__}: {error}", fault=True)
+
+    def _forget_ended(self) -> None:
+        ended = [one for one in self._all.values() if one not in self.living()]
+        for one in ended[: max(0, len(ended) - KEEP_ENDED)]:
+            del self._all[one.id]
+
+
+def _without_capacity(offer: Offer) -> Offer:
+    return Offer(
+        machine_type=offer.machine_type,
+        domain=offer.domain,
+        price_usd_h=offer.price_usd_h,
+        obtainable=0,
+        market=offer.market,
+    )
