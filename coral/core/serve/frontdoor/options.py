@@ -1,0 +1,24 @@
+"""What an operator may set at the front door; the defaults suit a public HTTP port."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class FrontDoorOptions(Struct, frozen=True, kw_only=True):
+    """Times in seconds, sizes in bytes. Everything a client can make grow has its bound here."""
+
+    request_timeout_s: float = 120.0
+    """A request that has seen no token for so long ends with 504, or with an error event."""
+    client_timeout_s: float = 30.0
+    """A client that takes nothing for so long, or does not finish sending its body, is dropped."""
+    max_pending_bytes: int = 256 * 1024
+    """Text that may wait for one slow client before the client is dropped."""
+    max_body_bytes: int = 8 * 1024 * 1024
+    max_sequences: int = 128
+    """Sequences one HTTP request may ask for: prompts times `n`."""
+    tokenizer_threads: int = 2
+    inline_chars: int = 8 * 1024
+    """Prompts up to this long are tokenised in the event loop, longer ones on a thread."""
+    retry_after_s: float = 1.0
+    """What a refusal for lack of room tells the client to wait where nothing better is known."""
