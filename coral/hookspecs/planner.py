@@ -1,4 +1,7 @@
-"""Planners: decide which machines to hold and which instances to run."""
+"""Planners: decide which machines to hold and which instances to run.
+
+`ProgramBuilder` is the public way to write a `Program` for a solver.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,23 @@ from numpy.typing import NDArray
 
 from coral.hookspecs import hookspec
 from coral.hookspecs.component import Component
+from coral.hookspecs.program_builder import ProgramBuilder
 from coral.hookspecs.solver import Solver
 from coral.types.hardware import Machine, NodeType, Offer
 from coral.types.model import ModelSpec, Phase
 from coral.types.placement import Template
 from coral.types.plan import Plan, RunningInstance
+
+__all__ = [
+    "Library",
+    "PlanOptions",
+    "Planner",
+    "PlannerHooks",
+    "ProgramBuilder",
+    "TemplateTable",
+    "View",
+    "node_types_of",
+]
 
 
 class PlanOptions(Struct, frozen=True, kw_only=True):
