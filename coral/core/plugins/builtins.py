@@ -1,0 +1,43 @@
+"""The plugin of what core itself offers, registered by an entry point like anyone's. Nothing here
+imports what it names."""
+
+from __future__ import annotations
+
+from coral.hookspecs import hookimpl
+from coral.hookspecs.component import Component
+
+
+@hookimpl
+def coral_planners() -> list[Component]:
+    return [
+        Component(
+            name="coral",
+            summary="exact joint allocation over serving templates, with a certificate",
+            options="coral.core.plan.planners.options:CoralOptions",
+            build="coral.core.plan.planners.coral:build",
+        )
+    ]
+
+
+@hookimpl
+def coral_profilers() -> list[Component]:
+    return [
+        Component(
+            name="analytic",
+            summary="step costs from the hardware catalogue, calibrated by a short run of the engine",
+            options="coral.core.profile.options:AnalyticOptions",
+            build="coral.core.profile.analytic:build",
+        )
+    ]
+
+
+@hookimpl
+def coral_executors() -> list[Component]:
+    return [
+        Component(
+            name="processes",
+            summary="worker processes on this machine",
+            options="coral.core.generate.executors.options:ProcessesOptions",
+            build="coral.core.generate.executors.processes:build",
+        )
+    ]
