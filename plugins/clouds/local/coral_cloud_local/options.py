@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from coral.hookspecs.options import Bytes, Duration, LocalPath, Options, Rate
 from pydantic import Field, model_validator
+
+from coral.hookspecs.options import Bytes, Duration, LocalPath, Options, Rate
 
 
 class LocalMachineType(Options):
