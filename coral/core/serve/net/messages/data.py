@@ -58,7 +58,7 @@ class Feed(Message, frozen=True, kw_only=True, tag="feed"):
 
 
 class Credit(Message, frozen=True, kw_only=True, tag="credit"):
-    """The receiver has consumed the sender's messages up to and including `sequence`."""
+    """`sender` (who received rows) has used or dropped `sequence` messages of rows of the other end in all."""
 
     instance: str
     generation: int

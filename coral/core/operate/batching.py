@@ -1,0 +1,106 @@
+"""What goes into a step of stage 0: decode rows first, then chunks of prompts, within the step's limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Positions `[start, start + len(tokens))` of one sequence, to run in the next step."""
+
+    request: str
+    start: int
+    tokens: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Progress:
+    tokens: list[int]
+    reserve: int
+    prompt: int
+    """Tokens it was opened with; what comes after is fed."""
+    done: int = 0
+
+    @property
+    def ready(self) -> int:
+        """Tokens that are known, fit the reservation and have not run."""
+        return min(len(self.tokens), self.reserve) - self.done
+
+
+class FirstStageBatching:
+    """Sequences held at stage 0, and whose turn it is.
+
+    Decode rows go first, in turn. Prompts share what is left of the step, in turn as well: a prompt that
+    took a chunk goes to the back, so a long one delays a short one by at most one chunk. While prompts
+    wait, one place of the step is kept for them: decode rows alone never fill it.
+    A sequence at the edge of its reservation waits there until it is extended.
+    """
+
+    def __init__(self, *, step_tokens: int, step_requests: int) -> None:
+        if step_tokens < 1 or step_requests < 1:
+            raise ValueError(f"a step needs room, not {step_tokens} tokens of {step_requests} requests")
+        self._step_tokens = step_tokens
+        self._step_requests = step_requests
+        self._sequences: dict[str, _Progress] = {}
+        self._decodes: dict[str, None] = {}
+        self._prompts: dict[str, None] = {}
+
+    @property
+    def ready(self) -> bool:
+        """There is something to run."""
+        return bool(self._decodes or self._prompts)
+
+    def open(self, request: str, tokens: list[int], reserve: int) -> None:
+        """Start a sequence with all that is known of it."""
+        self._sequences[request] = _Progress(list(tokens), reserve, len(tokens))
+        self._queue(request)
+
+    def feed(self, request: str, token: int) -> None:
+        """One more token is known."""
+        self._sequences[request].tokens.append(token)
+        self._queue(request)
+
+    def known(self, request: str) -> int:
+        return len(self._sequences[request].tokens)
+
+    def extend(self, request: str, reserve: int) -> None:
+        self._sequences[request].reserve = reserve
+        self._queue(request)
+
+    def close(self, request: str) -> None:
+        """Forget a sequence; an unknown one is ignored."""
+        self._sequences.pop(request, None)
+        self._decodes.pop(request, None)
+        self._prompts.pop(request, None)
+
+    def next(self) -> list[Piece]:
+        """The next step's pieces, counted as run from now on; at most one per sequence."""
+        places = min(self._step_requests, self._step_tokens)
+        kept = 1 if self._prompts and places > 1 else 0
+        pieces = [self._take(request, 1) for request in list(self._decodes)[: places - kept]]
+        room = self._step_tokens - len(pieces)
+        for request in list(self._prompts)[: self._step_requests - len(pieces)]:
+            if room <= 0:
+                break
+            piece = self._take(request, room)
+            room -= len(piece.tokens)
+            pieces.append(piece)
+        return pieces
+
+    def _take(self, request: str, room: int) -> Piece:
+        sequence = self._sequences[request]
+        start = sequence.done
+        end = start + min(sequence.ready, room)
+        sequence.done = end
+        self._decodes.pop(request, None)
+        self._prompts.pop(request, None)
+        self._queue(request)
+        return Piece(request, start, tuple(sequence.tokens[start:end]))
+
+    def _queue(self, request: str) -> None:
+        """Put a sequence where it belongs; one that is queued keeps its turn."""
+        sequence = self._sequences[request]
+        if sequence.ready > 0:
+            decoding = sequence.done >= sequence.prompt
+            (self._decodes if decoding else self._prompts).setdefault(request)

@@ -1,0 +1,218 @@
+"""The `zmq` channel: header and payload are frames of one message; the payload is not copied.
+
+Every worker binds a ROUTER and dials its peers with a DEALER under its own name; credit comes back on
+the same connection, so a receiver need not know where its senders are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import zmq
+
+from coral.core.serve.net.channel import ChannelBroken, Received, fault
+from coral.core.serve.net.messages.data import Credit, FedToken, Feed, Rows, RowsPart
+from coral.core.serve.net.transport import HIGH_WATER, LINGER_MS, CurveClient, CurveServer
+from coral.core.serve.net.wire import decode, encode
+from coral.errors import ProtocolError
+from coral.types.stage import Buffer, HiddenRows
+
+WINDOW = 8
+"""Messages of rows that a sender may have under way to one receiver."""
+
+
+class _Outgoing:
+    """A connection to one peer: what was sent, what was credited."""
+
+    __slots__ = ("credited", "rows", "sequence", "socket")
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self.socket = socket
+        self.sequence = 0
+        self.rows = 0
+        self.credited = 0
+
+
+class _Incoming:
+    """What came of one sender: the last message, and rows not used yet."""
+
+    __slots__ = ("open", "rows", "sequence")
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.rows = 0
+        self.open: dict[int, None] = {}
+
+
+class ZmqChannel:
+    """`bind`, for example `tcp://127.0.0.1:*`, is where peers reach this node."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        *,
+        node: str,
+        bind: str,
+        server_keys: CurveServer | None = None,
+        client_keys: CurveClient | None = None,
+        window: int = WINDOW,
+    ) -> None:
+        self._context = context
+        self._node = node
+        self._window = window
+        self._client_keys = client_keys
+        self._instance, self._generation = "", 0
+        self._router = context.socket(zmq.ROUTER)
+        self._router.linger = LINGER_MS
+        self._router.sndhwm = self._router.rcvhwm = HIGH_WATER
+        if server_keys is not None:
+            server_keys.secure(self._router)
+        self._router.bind(bind)
+        self._out: dict[str, _Outgoing] = {}
+        self._in: dict[str, _Incoming] = {}
+        self.malformed = 0
+        """Messages dropped because they are not of this instance, or no message at all."""
+
+    @property
+    def address(self) -> str:
+        return self._router.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    @property
+    def sockets(self) -> list[zmq.Socket[bytes]]:
+        """For a poller: where rows, fed tokens and credit arrive."""
+        return [self._router, *(out.socket for out in self._out.values())]
+
+    def join(self, instance: str, generation: int) -> None:
+        """Messages of any other instance or generation are dropped from now on."""
+        self._instance, self._generation = instance, generation
+
+    def connect(self, peers: Mapping[str, str]) -> None:
+        for node, address in peers.items():
+            if node in self._out:
+                continue
+            socket = self._context.socket(zmq.DEALER)
+            socket.identity = self._node.encode()
+            socket.linger = LINGER_MS
+            socket.sndhwm = socket.rcvhwm = HIGH_WATER
+            if self._client_keys is not None:
+                self._client_keys.secure(socket)
+            socket.connect(address)
+            self._out[node] = _Outgoing(socket)
+
+    def may_send(self) -> bool:
+        if all(out.rows - out.credited < self._window for out in self._out.values()):
+            return True
+        self._take_credit()
+        return all(out.rows - out.credited < self._window for out in self._out.values())
+
+    def send_rows(self, to: str, parts: Sequence[RowsPart], dtype: str, width: int, payload: Buffer) -> None:
+        out = self._out[to]
+        if out.rows - out.credited >= self._window:
+            raise ChannelBroken(f"{self._node} has no credit left at {to}")
+        out.sequence += 1
+        out.rows += 1
+        header = Rows(
+            instance=self._instance,
+            generation=self._generation,
+            sender=self._node,
+            sequence=out.sequence,
+            dtype=dtype,
+            shape=(sum(part.n for part in parts), width),
+            parts=tuple(parts),
+        )
+        self._send(to, [encode(header), payload])
+
+    def feed(self, to: str, tokens: Sequence[FedToken]) -> None:
+        out = self._out[to]
+        out.sequence += 1
+        header = Feed(
+            instance=self._instance,
+            generation=self._generation,
+            sender=self._node,
+            sequence=out.sequence,
+            tokens=tuple(tokens),
+        )
+        self._send(to, [encode(header)])
+
+    def receive(self, limit: int = 1_000) -> list[Received]:
+        received = []
+        for _ in range(limit):
+            try:
+                frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            message = self._read(frames)
+            if message is not None:
+                received.append(message)
+        return received
+
+    def done(self, header: Rows) -> None:
+        incoming = self._in[header.sender]
+        incoming.open.pop(header.sequence, None)
+        credited = incoming.rows - len(incoming.open)
+        credit = Credit(
+            instance=self._instance, generation=self._generation, sender=self._node, sequence=credited
+        )
+        self._router.send_multipart([header.sender.encode(), encode(credit)], zmq.NOBLOCK)
+
+    def close(self) -> None:
+        for out in self._out.values():
+            out.socket.close(linger=LINGER_MS)
+        self._router.close(linger=LINGER_MS)
+
+    def _send(self, to: str, frames: list[Buffer]) -> None:
+        try:
+            self._out[to].socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+        except zmq.Again as error:
+            raise ChannelBroken(f"{to} takes no more messages from {self._node}") from error
+
+    def _read(self, frames: Sequence[zmq.Frame]) -> Received | None:
+        try:
+            peer = frames[0].bytes.decode()
+            header = decode(frames[1].bytes)
+        except (IndexError, UnicodeDecodeError, ProtocolError):
+            self.malformed += 1
+            return None
+        ours = (
+            isinstance(header, Rows | Feed)
+            and header.sender == peer
+            and header.instance == self._instance
+            and header.generation == self._generation
+            and len(frames) == (3 if isinstance(header, Rows) else 2)
+        )
+        if not ours or not isinstance(header, Rows | Feed):
+            self.malformed += 1
+            return None
+        incoming = self._in.setdefault(peer, _Incoming())
+        if header.sequence != incoming.sequence + 1:
+            raise ChannelBroken(
+                f"{self._node} got message {header.sequence} of {peer} after {incoming.sequence}"
+            )
+        incoming.sequence = header.sequence
+        if isinstance(header, Feed):
+            return Received(header=header)
+        payload = frames[2].buffer
+        wrong = fault(header, payload.nbytes)
+        if wrong is not None:
+            raise ChannelBroken(f"{self._node} got rows from {peer} that do not fit their header: {wrong}")
+        incoming.rows += 1
+        incoming.open[header.sequence] = None
+        rows = HiddenRows(dtype=header.dtype, shape=header.shape, data=payload)
+        return Received(header=header, rows=rows)
+
+    def _take_credit(self) -> None:
+        for out in self._out.values():
+            while True:
+                try:
+                    frame = out.socket.recv(zmq.NOBLOCK)
+                except zmq.Again:
+                    break
+                try:
+                    message = decode(frame)
+                except ProtocolError:
+                    self.malformed += 1
+                    continue
+                if isinstance(message, Credit) and message.generation == self._generation:
+                    out.credited = max(out.credited, message.sequence)
+                else:
+                    self.malformed += 1
