@@ -58,7 +58,7 @@ class Feed(Message, frozen=True, kw_only=True, tag="feed"):
 
 
 class Credit(Message, frozen=True, kw_only=True, tag="credit"):
-    """`sender` (who received rows) has used or dropped `sequence` messages of rows of the other end in all."""
+    """`sender`, who receives rows, has used or dropped `sequence` messages of rows of this peer so far."""
 
     instance: str
     generation: int
