@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from coral.core.plugins.events import Events
 from coral.core.plugins.lazy import resolve
+from coral.core.plugins.trace import trace_hooks, traced
 from coral.errors import CoralError, PluginError
 from coral.hookspecs import API_VERSION, PROJECT
 from coral.hookspecs.cloud import CloudHooks
@@ -67,6 +68,8 @@ class Registry:
         self.manager = pluggy.PluginManager(PROJECT)
         for specification in (*SPECIFICATIONS.values(), EventHooks):
             self.manager.add_hookspecs(specification)
+        if traced():
+            trace_hooks(self.manager)
         self.events = Events(self.manager)
         self.records: list[PluginRecord] = []
         self.offerings: list[Offering] = []
@@ -74,9 +77,12 @@ class Registry:
     def add(self, plugin: object, record: PluginRecord) -> None:
         """Register a plugin and ask what it offers. What is wrong with it is recorded, not raised."""
         problems = self._register(plugin, record)
-        found = [] if problems else self._offered(plugin, record, problems)
-        self.records.append(_with_error(record, problems))
-        self.offerings.extend(found)
+        found = [] if problems else self._offered(plugin, problems)
+        record = _with_error(record, problems)
+        self.records.append(record)
+        self.offerings += [
+            Offering(kind=kind, component=component, record=record) for kind, component in found
+        ]
 
     def reject(self, record: PluginRecord, error: str) -> None:
         """Record a plugin that could not even be loaded."""
@@ -103,9 +109,9 @@ class Registry:
         self.events.changed()
         return problems
 
-    def _offered(self, plugin: object, record: PluginRecord, problems: list[str]) -> list[Offering]:
+    def _offered(self, plugin: object, problems: list[str]) -> list[tuple[str, Component]]:
         others = [p for p in self.manager.get_plugins() if p is not plugin]
-        found: list[Offering] = []
+        found: list[tuple[str, Component]] = []
         for kind in KINDS:
             hook = f"coral_{kind}s"
             try:
@@ -122,7 +128,7 @@ class Registry:
                     if fault:
                         problems.append(f"{hook}(): {fault}")
                     else:
-                        found.append(Offering(kind=kind, component=component, record=record))
+                        found.append((kind, component))
         return found
 
     def of_kind(self, kind: str) -> dict[str, list[Offering]]:
