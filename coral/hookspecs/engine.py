@@ -31,6 +31,8 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     max_step_tokens: int
     max_step_requests: int
     max_tp: int = 1
+    reads_weights: bool = True
+    """False where the engine needs the model's config and tokenizer only (the mock engine)."""
     refusal: str | None = None
 
 
