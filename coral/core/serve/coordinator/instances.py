@@ -33,6 +33,8 @@ STOP_GRACE_S = 3.0
 SILENCE_S = 10.0
 KEEP_ENDED = 20
 SCHEDULER = "scheduler"
+ASKED_TO_END = "asked to end"
+"""An agent's reason for an exit that a StopProcess brought about."""
 
 
 class Launches(Protocol):
@@ -226,7 +228,11 @@ class Instances:
         what = "scheduler" if process.name.endswith(f"/{SCHEDULER}") else f"worker {process.node}"
         why = exited.reason or _words(exited.code)
         tail = f"\n{exited.tail}" if exited.tail and not exited.reason else ""
-        self._break(one, f"{what} ended: {why}{tail}")
+        text = f"{what} ended: {why}{tail}"
+        if one.state is InstanceState.FAILED and exited.reason != ASKED_TO_END:
+            one.reason = f"{one.reason}; {text}"  # its peers noticed before its agent did
+            self._journal.say("instance", f"{one.id}: {text}", fault=True)
+        self._break(one, text)
         if not one.holding:
             self._owner.instance_changed(one, one.state)  # its devices are free now
 
