@@ -1,0 +1,295 @@
+"""The controller: asks for plans, and brings machines and instances to what the plan wants."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from coral.core.operate.lifecycle import InstanceState
+from coral.core.operate.reconcile import (
+    INSTANCE_WANTED,
+    MACHINE_HELD,
+    DrainInstance,
+    EndMachine,
+    Rent,
+    StartInstance,
+    reconcile,
+    template_key,
+)
+from coral.core.serve.coordinator.control import Control, Peer
+from coral.core.serve.coordinator.instances import Instances, Launches, LiveInstance
+from coral.core.serve.coordinator.journal import Journal
+from coral.core.serve.coordinator.machines import Machines
+from coral.core.serve.coordinator.requests import RequestTable, Target
+from coral.core.serve.net.wire import Message
+from coral.errors import CoralError, EngineError, InfeasibleError, SolverError
+from coral.hookspecs.cloud import Cloud
+from coral.hookspecs.engine import Launch
+from coral.hookspecs.planner import PlanOptions, View
+from coral.types.model import ModelSpec
+from coral.types.placement import Template
+from coral.types.plan import Plan, RunningInstance
+
+SETTLE_S = 0.5
+"""Several reasons to plan again within this time are one."""
+BACK_OFF_S = (1.0, 2.0, 5.0, 15.0, 60.0)
+START_ATTEMPTS = 3
+"""Failed starts of an instance after which `coral serve` gives up, while nothing has been up yet."""
+
+
+class ControllerEvents(Protocol):
+    """Plugins that listen; see `coral.hookspecs.events`."""
+
+    def plan_made(self, plan: Plan, previous: Plan | None) -> None: ...
+
+    def instance_changed(self, instance: str, model: str, before: str, after: str) -> None: ...
+
+    def machine_lost(self, machine: str, reason: str) -> None: ...
+
+    def refuse_plan(self, plan: Plan, previous: Plan | None) -> str | None: ...
+
+
+class PlanSource(Protocol):
+    async def ask(self, view: View, *, patience_s: float) -> Plan: ...
+
+    def fallback(self, view: View) -> Plan:
+        """A plan without the planner, where nothing runs. Raises CoralError."""
+        ...
+
+
+class ControllerOptions(Struct, frozen=True, kw_only=True):
+    plan: PlanOptions
+    every_s: float
+    start_timeout_s: float
+    drain_timeout_s: float
+    planner_patience_s: float = 60.0
+
+
+class Setback(Struct, kw_only=True):
+    """Starts of one template that have failed in a row."""
+
+    failures: int = 0
+    until: float = 0.0
+    reason: str = ""
+
+
+class Controller:
+    """Owner of machines and instances. Everything happens in the event loop."""
+
+    def __init__(
+        self,
+        models: Sequence[ModelSpec],
+        clouds: Sequence[Cloud],
+        launches: Launches,
+        agent: Launch,
+        control: Control,
+        planner: PlanSource,
+        requests: RequestTable,
+        events: ControllerEvents,
+        journal: Journal,
+        options: ControllerOptions,
+        *,
+        tokens_address: str,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.models = models
+        self.plan: Plan | None = None
+        self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once everything the first plan wants is ready; failed where it cannot be."""
+        self._control = control
+        self._planner = planner
+        self._requests = requests
+        self._events = events
+        self._journal = journal
+        self._options = options
+        self._now = now
+        self._wake = asyncio.Event()
+        self._kicked: asyncio.Handle | None = None
+        self._stopped = False
+        self._setbacks: dict[bytes, Setback] = {}
+        self.machines = Machines(
+            clouds, agent, control, self, journal, boot_timeout_s=options.start_timeout_s, now=now
+        )
+        self.instances = Instances(
+            launches,
+            self,
+            journal,
+            tokens_address=tokens_address,
+            start_timeout_s=options.start_timeout_s,
+            drain_timeout_s=options.drain_timeout_s,
+            now=now,
+        )
+
+    async def run(self) -> None:
+        """Plan, carry out, plan again: every epoch, and whenever something was lost."""
+        while True:
+            self._wake.clear()
+            await self._epoch()
+            try:
+                await asyncio.wait_for(self._wake.wait(), self._options.every_s)
+            except TimeoutError:
+                continue
+            await asyncio.sleep(SETTLE_S)
+
+    def tick(self) -> None:
+        """Called every second or so: notice silence and lapsed times, and look again."""
+        self.machines.tick()
+        self.instances.tick()
+        self._control.beat([*self.machines.peers(), *self.instances.peers()])
+        self.kick()
+
+    def stop(self) -> None:
+        """Carry nothing out any longer."""
+        self._stopped = True
+        if self._kicked is not None:
+            self._kicked.cancel()
+
+    async def view(self) -> View:
+        offers = await self.machines.offers()
+        return View(
+            models=tuple(self.models),
+            offers=tuple(offers),
+            machines=tuple(one.machine for one in self.machines.held() if one.state in MACHINE_HELD),
+            running=tuple(
+                RunningInstance(id=one.id, template=one.template, domain=one.domain)
+                for one in self.instances.all().values()
+                if one.state in INSTANCE_WANTED
+            ),
+            options=self._options.plan,
+        )
+
+    async def _epoch(self) -> None:
+        view = await self.view()
+        try:
+            plan = await self._planner.ask(view, patience_s=self._options.planner_patience_s)
+        except SolverError as error:
+            self._journal.say("plan", f"no plan: {error.message}", fault=True)
+            if view.running or self.plan is not None:
+                self._journal.say("plan", "the running plan stays")
+                return
+            plan = self._planner.fallback(view)
+        reason = self._events.refuse_plan(plan, self.plan)
+        if reason is not None:
+            self._journal.say("plan", f"refused by a plugin: {reason}", fault=True)
+            if self.plan is None and not self.up.done():
+                self.up.set_exception(InfeasibleError(f"the first plan was refused by a plugin: {reason}"))
+            return
+        self._accept(plan)
+
+    def _accept(self, plan: Plan) -> None:
+        previous, self.plan = self.plan, plan
+        self._events.plan_made(plan, previous)
+        self._journal.say("plan", f"${plan.price_usd_h:,.4g}/h by {plan.planner}")
+        for service in plan.services:
+            if service.fraction < 1 - 1e-9:
+                share = f"{service.fraction:.0%} of the demand of {service.model} ({service.phase})"
+                self._journal.say("plan", f"what can be rented serves {share}", fault=True)
+        if not any(planned.count for planned in plan.instances) and not self.up.done():
+            notes = "; ".join(plan.notes)
+            self.up.set_exception(
+                InfeasibleError(
+                    "nothing that can be rented serves any of the models" + (f": {notes}" if notes else ""),
+                    mend="offer larger machines or loosen the SLOs; `coral plan` shows what is missing",
+                )
+            )
+        self.kick()
+
+    # ------------------------------------------------------------ carrying out
+
+    def kick(self) -> None:
+        """Compare with the plan at the loop's next turn."""
+        if self._kicked is None and not self._stopped:
+            self._kicked = asyncio.get_running_loop().call_soon(self._carry_out)
+
+    def _carry_out(self) -> None:
+        self._kicked = None
+        if self.plan is None or self._stopped:
+            return
+        held = self.instances.held(self._requests.loads())
+        for action in reconcile(self.plan, self.machines.held(), held):
+            match action:
+                case Rent(offer=offer):
+                    self.machines.rent(offer)
+                case StartInstance(template=template, domain=domain, claim=claim):
+                    if self._setbacks.get(template_key(template), Setback()).until <= self._now():
+                        self._start(StartInstance(template=template, domain=domain, claim=claim))
+                case DrainInstance(instance=instance):
+                    self.instances.unwanted(instance)
+                case EndMachine(machine=machine):
+                    self.machines.end(machine)
+        wanted = sum(planned.count for planned in self.plan.instances)
+        ready = [one for one in self.instances.all().values() if one.state is InstanceState.READY]
+        if not self.up.done() and 0 < wanted <= len(ready):
+            self.up.set_result(None)
+
+    def _start(self, start: StartInstance) -> None:
+        try:
+            self.instances.start(start.template, start.domain, start.claim)
+        except CoralError as error:
+            self._journal.say("instance", error.message, fault=True)
+            self._set_back(start.template, str(error))
+
+    def _set_back(self, template: Template, reason: str) -> None:
+        setback = self._setbacks.setdefault(template_key(template), Setback())
+        setback.failures += 1
+        setback.reason = reason
+        setback.until = self._now() + BACK_OFF_S[min(setback.failures, len(BACK_OFF_S)) - 1]
+        if setback.failures >= START_ATTEMPTS and not self.up.done():
+            self.up.set_exception(
+                EngineError(
+                    f"an instance of {template.model} has failed {setback.failures} times: {reason}",
+                    mend="the logs of its processes lie in the state folder, under run/",
+                )
+            )
+
+    # ------------------------------------------------------------ as owner of machines
+
+    def machine_changed(self) -> None:
+        self.kick()
+
+    def fail_instances(self, machine: str, reason: str) -> None:
+        self.instances.machine_gone(machine, reason)
+
+    def machine_lost(self, machine: str, reason: str) -> None:
+        self._events.machine_lost(machine, reason)
+
+    def replan(self, reason: str) -> None:
+        if not self._stopped:
+            self._wake.set()
+
+    # ------------------------------------------------------------ as owner of instances
+
+    def send_agent(self, machine: str, message: Message) -> bool:
+        return self.machines.send(machine, message)
+
+    def send_peer(self, peer: Peer, message: Message) -> bool:
+        return self._control.send(peer, message)
+
+    def admit(self, one: LiveInstance) -> None:
+        peer = one.peer
+        assert peer is not None  # it has said that it is ready
+        self._setbacks.pop(template_key(one.template), None)
+        send: Callable[[Message], bool] = lambda message: self._control.send(peer, message)  # noqa: E731
+        self._requests.admit(Target(one.id, one.model, one.template.throughput, send))
+
+    def stop_admitting(self, one: LiveInstance) -> None:
+        self._requests.stop_admitting(one.id)
+
+    def move_requests(self, one: LiveInstance, reason: str) -> None:
+        self._requests.move_requests(one.id, reason)
+
+    def instance_changed(self, one: LiveInstance, before: InstanceState) -> None:
+        if one.state is not before:
+            self._events.instance_changed(one.id, one.model, before.value, one.state.value)
+            if one.state is InstanceState.FAILED and before is not InstanceState.READY:
+                self._set_back(one.template, one.reason)
+        self.kick()
+
+    # ------------------------------------------------------------ what is there
+
+    def setbacks(self) -> Mapping[bytes, Setback]:
+        return self._setbacks

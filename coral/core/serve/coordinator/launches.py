@@ -1,0 +1,84 @@
+"""How the processes of instances are started: schedulers by us, workers by their engine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from coral.core.operate.slots import Claim
+from coral.core.serve import instance as scheduler_process
+from coral.core.serve import worker as worker_process
+from coral.core.serve.coordinator.specs import InstanceLayout, ServingModel, StepLimits, layout
+from coral.errors import EngineError
+from coral.hookspecs.engine import Engine, Launch
+from coral.types.hardware import Gpu
+from coral.types.placement import Template
+
+GENERATION = 1
+"""Of every instance: one that fails is followed by another under a new id."""
+
+
+class EngineLaunches:
+    """`coral.core.serve.coordinator.instances.Launches` of a config. Mappings are by model name."""
+
+    def __init__(
+        self,
+        models: Mapping[str, ServingModel],
+        engines: Mapping[str, Engine],
+        limits: Mapping[str, Mapping[str, StepLimits]],
+        gpus: Mapping[str, Gpu],
+        *,
+        coordinator: str,
+        plugin_paths: Sequence[str],
+        grace_s: float,
+        start_timeout_s: float,
+    ) -> None:
+        self._models = models
+        self._engines = engines
+        self._limits = limits
+        self._gpus = gpus
+        self._coordinator = coordinator
+        self._plugin_paths = plugin_paths
+        self._grace_s = grace_s
+        self._start_timeout_s = start_timeout_s
+
+    def layout(self, instance: str, template: Template, claim: Claim) -> InstanceLayout:
+        return layout(
+            template,
+            claim,
+            self._models[template.model],
+            instance=instance,
+            generation=GENERATION,
+            gpus=self._gpus,
+            limits=self._limits[template.model],
+        )
+
+    def scheduler(self, layout: InstanceLayout) -> Launch:
+        arguments = scheduler_process.command(
+            coordinator=self._coordinator,
+            instance=layout.spec.instance,
+            generation=layout.spec.generation,
+            start_timeout_s=self._start_timeout_s,
+            grace_s=self._grace_s,
+        )
+        return Launch(argv=(sys.executable, *arguments))
+
+    def worker(self, layout: InstanceLayout, seat: int, scheduler_address: str) -> Launch:
+        spec = layout.seats[seat].spec
+        arguments = worker_process.command(
+            scheduler=scheduler_address,
+            node=spec.node,
+            plugin_paths=self._plugin_paths,
+            grace_s=self._grace_s,
+        )
+        launch = self._engines[spec.model].launch(arguments, threads=spec.threads, devices=spec.devices)
+        python = self._models[spec.model].python
+        if not python:
+            return launch
+        if sys.executable not in launch.argv:
+            raise EngineError(
+                f"engine {spec.engine} starts no Python of its own that `engine.python` could replace",
+                mend="remove `python` from the engine's section",
+            )
+        argv = tuple(python if word == sys.executable else word for word in launch.argv)
+        return Launch(argv=argv, env=launch.env)
