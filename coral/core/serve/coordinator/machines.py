@@ -143,14 +143,6 @@ class Machines:
         for one in self.living():
             self._step(one, MachineEvent.GIVEN_BACK)
 
-    async def end_leftovers(self) -> None:
-        """Give back what an earlier run of this deployment has left behind."""
-        for cloud in self._clouds:
-            left = [machine.id for machine in await cloud.machines()]
-            if left:
-                self._journal.say("machine", f"giving back machines of an earlier run: {', '.join(left)}")
-                await cloud.release(left)
-
     # ------------------------------------------------------------ what happens
 
     def hello(self, peer: Peer, hello: AgentHello) -> LiveMachine | None:

@@ -19,7 +19,7 @@ import msgspec
 from coral.core.config import Config, parse_config
 from coral.core.generate.assemble import prepare
 from coral.core.plugins import Registry, load_plugins
-from coral.core.profile import catalogue
+from coral.core.profile.catalogue import gpu as catalogued
 from coral.core.profile.source import resolve
 from coral.core.serve.coordinator.preparation import (
     PreparationAsk,
@@ -69,7 +69,7 @@ class Preparing:
         own = {gpu.name: gpu for gpu in ask.gpus}
         models, library = prepare(config, registry, ask.offers, own, self.progress)
         names = sorted({offer.machine_type.gpu for offer in ask.offers})
-        gpus = {name: own[name] if name in own else catalogue.gpu(name) for name in names}
+        gpus = {name: own[name] if name in own else catalogued(name) for name in names}
         able = {model.name: _capabilities(config, registry, model, gpus) for model in models}
         sources = {}
         for model in config.models:

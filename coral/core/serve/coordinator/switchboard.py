@@ -1,0 +1,84 @@
+"""Who is told of what: every message on the control socket goes to the part it concerns."""
+
+from __future__ import annotations
+
+import logging
+
+from coral.core.serve.coordinator.control import Peer
+from coral.core.serve.coordinator.controller import Controller
+from coral.core.serve.coordinator.planner_link import PlannerLink
+from coral.core.serve.coordinator.requests import RequestTable
+from coral.core.serve.net.wire import (
+    AgentHello,
+    AnyMessage,
+    Drained,
+    Heartbeat,
+    InstanceFailed,
+    InstanceProgress,
+    InstanceReady,
+    InstanceStats,
+    PlanAnswer,
+    PlannerHello,
+    ProcessExited,
+    ProcessStarted,
+    RequestLost,
+    RequestRefused,
+    SchedulerHello,
+)
+
+log = logging.getLogger("coral.coordinator")
+
+
+class Switchboard:
+    """Parts may come later than the socket; what concerns one that is not there is dropped."""
+
+    def __init__(self) -> None:
+        self.controller: Controller | None = None
+        self.requests: RequestTable | None = None
+        self.planner: PlannerLink | None = None
+
+    def on_message(self, peer: Peer, message: AnyMessage) -> None:
+        match message:
+            case PlannerHello() if self.planner is not None:
+                self.planner.hello(peer, message)
+                return
+            case PlanAnswer() | Heartbeat() if self.planner is not None:
+                self.planner.heard(peer, message)
+        controller, requests = self.controller, self.requests
+        if controller is None or requests is None:
+            return
+        controller.machines.heard(peer)
+        controller.instances.heard(peer)
+        match message:
+            case Heartbeat() | PlanAnswer():
+                pass
+            case AgentHello():
+                controller.machines.hello(peer, message)
+            case ProcessStarted(process=process, pid=pid):
+                controller.instances.process_started(process, pid)
+            case ProcessExited():
+                controller.instances.process_exited(message)
+            case SchedulerHello():
+                controller.instances.scheduler_hello(peer, message)
+            case InstanceProgress(instance=instance, loaded=loaded, nodes=nodes, text=text):
+                controller.instances.made_progress(
+                    instance, f"{loaded} of {nodes} workers loaded" + (f", {text}" if text else "")
+                )
+            case InstanceReady():
+                controller.instances.is_ready(message)
+            case InstanceFailed(instance=instance, reason=reason, node=node):
+                controller.instances.broken(instance, f"{node}: {reason}" if node else reason)
+            case InstanceStats():
+                requests.stats(message)
+                if (one := controller.instances.all().get(message.instance)) is not None:
+                    one.stats = message
+            case Drained(instance=instance):
+                controller.instances.drained(instance)
+            case RequestRefused(request=request, status=status, reason=reason):
+                if (one := controller.instances.by_peer(peer)) is not None:
+                    requests.refused(request, one.id, status, reason)
+            case RequestLost(request=request, reason=reason):
+                if (one := controller.instances.by_peer(peer)) is not None:
+                    requests.lost(request, one.id, reason)
+            case _:
+                log.warning("control: a %s from %r is for nobody", type(message).__name__, peer[:64])
