@@ -16,7 +16,7 @@ LINE_BYTES = 1 << 24
 
 
 class SideProcess:
-    """In a process group of its own, so that a Ctrl-C at the terminal reaches the coordinator alone."""
+    """In a session of its own, so that a Ctrl-C at the terminal reaches the coordinator alone."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: BoundedLog) -> None:
         self._process = process
@@ -34,7 +34,7 @@ class SideProcess:
                 stdin=pipe,
                 stdout=pipe,
                 stderr=asyncio.subprocess.PIPE,
-                process_group=0,
+                start_new_session=True,
                 limit=LINE_BYTES,
             )
         except BaseException:
