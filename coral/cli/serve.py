@@ -104,4 +104,5 @@ def _try_it(up: Up) -> str:
         "temperature": 0,
     }
     data = json.dumps(body).replace("'", "'\\''")
-    return f"\nReady. Try:\n\n  curl {up.url}/v1/chat/completions -H 'Content-Type: application/json' -d '{data}'\n"
+    command = f"curl {up.url}/v1/chat/completions -H 'Content-Type: application/json' -d '{data}'"
+    return f"\nReady. Try:\n\n  {command}\n"
