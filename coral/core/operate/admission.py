@@ -20,6 +20,13 @@ def max_request_tokens(
     return min([max_model_len, *by_stage])
 
 
+def kv_tokens(stages: Sequence[Sequence[tuple[str, float]]], capacities: Mapping[str, KvCapacity]) -> int:
+    """Tokens of KV an instance can hold: the least over its stages of the sum over their nodes."""
+    return min(
+        sum(capacities[node].blocks * capacities[node].block_size for node, _ in stage) for stage in stages
+    )
+
+
 def refusal(request: GenerateRequest, limit: int) -> str | None:
     """Why a request can never be served here, or None. `limit`: prompt and output tokens together."""
     if not request.prompt_ids:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from coral.core.operate.admission import WaitingQueue, max_request_tokens, refusal
+from coral.core.operate.admission import WaitingQueue, kv_tokens, max_request_tokens, refusal
 from coral.core.operate.command import Command, Drained, Extend, Lose, Open, Refuse, Release
 from coral.core.operate.dispatch import Dispatcher
 from coral.core.operate.ledger import Ledger
@@ -43,6 +43,7 @@ class InstanceState:
         self.ledger = Ledger(capacities)
         self.dispatcher = Dispatcher(stages)
         self.max_request_tokens = max_request_tokens(stages, capacities, max_model_len)
+        self.kv_tokens = kv_tokens(stages, capacities)
         self.preemptions = 0
         self.failed = ""
         self._rule = rule
@@ -67,6 +68,10 @@ class InstanceState:
     @property
     def idle(self) -> bool:
         return not self._sequences
+
+    def in_flight(self) -> tuple[str, ...]:
+        """Ids of all requests here, waiting or not."""
+        return tuple(self._sequences)
 
     # ------------------------------------------------------------ events
 

@@ -1,0 +1,50 @@
+"""How far the nodes of an instance have come: appeared, loaded, connected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from coral.types.stage import InstanceSpec, KvCapacity, StageSpec
+
+
+class Startup:
+    """The barrier before an instance is ready; it knows whom it still waits for."""
+
+    def __init__(self, spec: InstanceSpec) -> None:
+        self.specs: dict[str, StageSpec] = {
+            stage.node: stage for stage_nodes in spec.stages for stage, _ in stage_nodes
+        }
+        self._stages = [[stage.node for stage, _ in stage_nodes] for stage_nodes in spec.stages]
+        self.addresses: dict[str, str] = {}
+        self.capacities: dict[str, KvCapacity] = {}
+        self.wired: set[str] = set()
+
+    @property
+    def all_loaded(self) -> bool:
+        return len(self.capacities) == len(self.specs)
+
+    @property
+    def all_wired(self) -> bool:
+        return len(self.wired) == len(self.specs)
+
+    def peers(self, node: str) -> Mapping[str, str]:
+        """Data addresses of the nodes this one sends to: the next stage's; stage 0's for the last."""
+        stage = self.specs[node].stage
+        onward = self._stages[(stage + 1) % len(self._stages)] if len(self._stages) > 1 else []
+        return {peer: self.addresses[peer] for peer in onward}
+
+    def missing(self) -> str:
+        """Whom it waits for, and for what."""
+        absent = [node for node in self.specs if node not in self.addresses]
+        loading = [n for n in self.specs if n in self.addresses and n not in self.capacities]
+        apart = [n for n in self.specs if n in self.capacities and n not in self.wired]
+        parts = [
+            f"{what}: {', '.join(nodes)}"
+            for what, nodes in (
+                ("did not appear", absent),
+                ("did not finish loading", loading),
+                ("did not connect", apart),
+            )
+            if nodes
+        ]
+        return "; ".join(parts)

@@ -1,0 +1,39 @@
+"""`python -m coral.core.serve.worker`: see `coral.core.serve.worker.command`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+
+from coral.core.serve.lifeline import tie_to_parent
+from coral.core.serve.worker.process import WorkerArguments, WorkerProcess
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m coral.core.serve.worker")
+    parser.add_argument("--scheduler", required=True, help="address of the instance's scheduler")
+    parser.add_argument("--node", required=True, help="this node's id")
+    parser.add_argument("--host", default="127.0.0.1", help="address to bind for other workers")
+    parser.add_argument("--plugin-path", action="append", default=[], help="a one-file plugin")
+    parser.add_argument("--grace", type=float, default=30.0, help="seconds to wait for a silent scheduler")
+    parser.add_argument("--step-limit", type=float, default=120.0, help="seconds a step may take")
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    tie_to_parent()
+    return WorkerProcess(
+        WorkerArguments(
+            scheduler=given.scheduler,
+            node=given.node,
+            plugin_paths=tuple(given.plugin_path),
+            host=given.host,
+            grace_s=given.grace,
+            step_limit_s=given.step_limit,
+        )
+    ).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""A stage at work: sequences open here, batches run here, results go on. The same for every engine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from coral.core.serve.net.channel import Received
+from coral.core.serve.net.messages.data import FedToken, RowsPart
+from coral.core.serve.net.messages.worker import (
+    ExtendSequence,
+    OpenSequence,
+    ReleaseSequences,
+    SequenceFailed,
+    SequenceOpened,
+    SequencesReleased,
+)
+from coral.core.serve.worker.outlet import Outlet
+from coral.errors import CoralError, EngineError
+from coral.hookspecs.engine import StageRunner
+from coral.types.request import Token
+from coral.types.stage import Chunk, Sampled, StageSpec
+
+
+@dataclass(frozen=True, slots=True)
+class OpenHere:
+    """A sequence that this node holds."""
+
+    attempt: int
+    route: tuple[str, ...]
+    next: str
+    """Its node of the next stage; empty at the last."""
+
+
+class StageAtWork(ABC):
+    """What first and later stages share. Used by one thread."""
+
+    def __init__(self, spec: StageSpec, runner: StageRunner, outlet: Outlet) -> None:
+        self._spec = spec
+        self._runner = runner
+        self._outlet = outlet
+        self._open: dict[str, OpenHere] = {}
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """There is something to run."""
+
+    @abstractmethod
+    def arrive(self, received: Received) -> None:
+        """A message from another node."""
+
+    @abstractmethod
+    def _opened(self, message: OpenSequence) -> None: ...
+
+    @abstractmethod
+    def _extended(self, message: ExtendSequence) -> None: ...
+
+    @abstractmethod
+    def _closed(self, request: str) -> None: ...
+
+    @abstractmethod
+    def _batch(self) -> list[Chunk]: ...
+
+    @abstractmethod
+    def _ran(self) -> None:
+        """The batch has run; what it was made of is no longer needed."""
+
+    @abstractmethod
+    def _known_here(self, request: str, token: int) -> None:
+        """The last stage sampled; only a stage that is first as well has use for it."""
+
+    def open(self, message: OpenSequence) -> SequenceOpened:
+        request, attempt = message.request.id, message.attempt
+        error = ""
+        if request in self._open:
+            error = f"attempt {self._open[request].attempt} of it is still open"
+        else:
+            try:
+                self._runner.open(message.request, message.reserve)
+            except CoralError as refused:
+                error = str(refused)
+        if not error:
+            last = self._spec.is_last
+            onward = "" if last else message.route[self._spec.stage + 1]
+            self._open[request] = OpenHere(attempt, message.route, onward)
+            self._opened(message)
+        return SequenceOpened(node=self._spec.node, request=request, attempt=attempt, error=error)
+
+    def extend(self, message: ExtendSequence) -> SequenceFailed | None:
+        """Reserve more; a stale attempt is ignored."""
+        if not self._is_open(message.request, message.attempt):
+            return None
+        try:
+            self._runner.extend(message.request, message.reserve)
+        except CoralError as refused:
+            return SequenceFailed(
+                node=self._spec.node, request=message.request, attempt=message.attempt, reason=str(refused)
+            )
+        self._extended(message)
+        return None
+
+    def release(self, message: ReleaseSequences) -> SequencesReleased:
+        ours = [request for request, attempt in message.sequences if self._is_open(request, attempt)]
+        for request in ours:
+            self._closed(request)
+            del self._open[request]
+        if ours:
+            self._runner.release(ours)
+        return SequencesReleased(node=self._spec.node, sequences=message.sequences)
+
+    def step(self) -> None:
+        """Run the next batch and send on what comes of it."""
+        chunks = self._batch()
+        if not chunks:
+            return
+        result = self._runner.step(chunks)
+        if self._spec.is_last:
+            self._send_tokens(result.sampled)
+        else:
+            hidden = result.hidden
+            rows = sum(chunk.n for chunk in chunks)
+            if hidden is None or hidden.shape[0] != rows:
+                got = "none" if hidden is None else str(hidden.shape[0])
+                raise EngineError(f"the engine was given {rows} rows and returned {got}")
+            width = hidden.shape[1]
+            data = memoryview(hidden.data).cast("B")
+            row_bytes = data.nbytes // rows
+            at = 0
+            for to, parts in self._by_next_node(chunks):
+                end = at + sum(part.n for part in parts)
+                self._outlet.rows(to, parts, hidden.dtype, width, data[at * row_bytes : end * row_bytes])
+                at = end
+        self._ran()
+
+    def _is_open(self, request: str, attempt: int) -> bool:
+        held = self._open.get(request)
+        return held is not None and held.attempt == attempt
+
+    def _ordered(self, chunks: list[Chunk]) -> list[Chunk]:
+        """Chunks for one next node stand together, so that their rows leave as one piece."""
+        if not self._spec.is_last:
+            chunks.sort(key=lambda chunk: self._open[chunk.request].next)
+        return chunks
+
+    def _by_next_node(self, chunks: Iterable[Chunk]) -> list[tuple[str, list[RowsPart]]]:
+        grouped: list[tuple[str, list[RowsPart]]] = []
+        for chunk in chunks:
+            held = self._open[chunk.request]
+            part = RowsPart(request=chunk.request, attempt=held.attempt, start=chunk.start, n=chunk.n)
+            if not grouped or grouped[-1][0] != held.next:
+                grouped.append((held.next, []))
+            grouped[-1][1].append(part)
+        return grouped
+
+    def _send_tokens(self, sampled: Sequence[Sampled]) -> None:
+        if not sampled:
+            return
+        tokens = []
+        feeds: dict[str, list[FedToken]] = {}
+        for one in sampled:
+            held = self._open[one.request]
+            tokens.append(
+                Token(
+                    request=one.request,
+                    attempt=held.attempt,
+                    position=one.position,
+                    token=one.token,
+                    finish=one.finish,
+                    logprob=one.logprob,
+                    top=one.top,
+                )
+            )
+            if one.finish is None:
+                self._known_here(one.request, one.token)
+                fed = FedToken(
+                    request=one.request, attempt=held.attempt, position=one.position, token=one.token
+                )
+                feeds.setdefault(held.route[0], []).append(fed)
+        if not self._spec.is_first:
+            for node, fed_tokens in feeds.items():
+                self._outlet.feed(node, fed_tokens)
+        self._outlet.tokens(tokens)
