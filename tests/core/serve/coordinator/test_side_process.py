@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+from coral.core.serve.coordinator.side_process import SideProcess, descendants
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
+def test_its_end_takes_everything_below_it_along_whatever_it_ignores(tmp_path: Path) -> None:
+    code = (
+        "import signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(120)'], start_new_session=True)\n"
+        "print('up', file=sys.stderr, flush=True)\n"
+        "time.sleep(120)\n"
+    )
+
+    async def run() -> list[int]:
+        process = await SideProcess.start((sys.executable, "-c", code), tmp_path / "log")
+        deadline = time.monotonic() + 20
+        while "up" not in process.tail() and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+        below = descendants(process.pid)
+        assert len(below) == 1
+        await process.end(grace_s=0.2)
+        await process.end()
+        assert process.returncode == -9
+        return [process.pid, *below]
+
+    pids = asyncio.run(run())
+    deadline = time.monotonic() + 5
+    while not all(gone(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert all(gone(pid) for pid in pids)
+
+
+def test_output_is_kept_in_a_log(tmp_path: Path) -> None:
+    async def run() -> tuple[int, str]:
+        code = "import sys; print('reason', file=sys.stderr); sys.exit(4)"
+        process = await SideProcess.start((sys.executable, "-c", code), tmp_path / "log")
+        return await process.wait(), process.tail()
+
+    assert asyncio.run(run()) == (4, "reason")
+    assert (tmp_path / "log").read_text() == "reason\n"
