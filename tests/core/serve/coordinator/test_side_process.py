@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 
 from coral.core.serve.coordinator.side_process import SideProcess, descendants
+from coral.testing.waiting import until, wait_until
 
 
 def gone(pid: int) -> bool:
@@ -26,9 +26,7 @@ def test_its_end_takes_everything_below_it_along_whatever_it_ignores(tmp_path: P
 
     async def run() -> list[int]:
         process = await SideProcess.start((sys.executable, "-c", code), tmp_path / "log")
-        deadline = time.monotonic() + 20
-        while "up" not in process.tail() and time.monotonic() < deadline:
-            await asyncio.sleep(0.05)
+        await until(lambda: "up" in process.tail(), 20)
         below = descendants(process.pid)
         assert len(below) == 1
         await process.end(grace_s=0.2)
@@ -37,10 +35,7 @@ def test_its_end_takes_everything_below_it_along_whatever_it_ignores(tmp_path: P
         return [process.pid, *below]
 
     pids = asyncio.run(run())
-    deadline = time.monotonic() + 5
-    while not all(gone(pid) for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert all(gone(pid) for pid in pids)
+    wait_until(lambda: all(gone(pid) for pid in pids), 5)
 
 
 def test_output_is_kept_in_a_log(tmp_path: Path) -> None:
