@@ -169,6 +169,7 @@ class Coordinator:
         """Give all machines back; what is still in flight ends with an error. After `live` has ended."""
         self._requests.fail_all("The server is shutting down.")
         if self._controller is not None:
+            self._controller.instances.end_all()
             await self._controller.machines.give_back_all()
         self._control.close()
         self._tokens.close()

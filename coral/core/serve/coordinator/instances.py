@@ -131,6 +131,7 @@ class Instances:
         self._now = now
         self._all: dict[str, LiveInstance] = {}
         self._count: dict[str, int] = {}
+        self._ending = False
 
     def all(self) -> Mapping[str, LiveInstance]:
         return self._all
@@ -172,6 +173,14 @@ class Instances:
 
     def unwanted(self, instance: str) -> None:
         self._step(self._all[instance], InstanceEvent.UNWANTED)
+
+    def end_all(self) -> None:
+        """The system ends: no draining, and what ends from now on has not failed."""
+        self._ending = True
+        for one in list(self._all.values()):
+            self._step(one, InstanceEvent.UNWANTED)
+            if one.state is InstanceState.DRAINING:
+                self._step(one, InstanceEvent.DRAINED)
 
     # ------------------------------------------------------------ what happens
 
@@ -229,7 +238,7 @@ class Instances:
         why = exited.reason or _words(exited.code)
         tail = f"\n{exited.tail}" if exited.tail and not exited.reason else ""
         text = f"{what} ended: {why}{tail}"
-        if one.state is InstanceState.FAILED and exited.reason != ASKED_TO_END:
+        if one.state is InstanceState.FAILED and exited.reason != ASKED_TO_END and not self._ending:
             one.reason = f"{one.reason}; {text}"  # its peers noticed before its agent did
             self._journal.say("instance", f"{one.id}: {text}", fault=True)
         self._break(one, text)
@@ -261,7 +270,7 @@ class Instances:
     # ------------------------------------------------------------ inside
 
     def _break(self, one: LiveInstance, reason: str) -> None:
-        if one.state in (InstanceState.GONE, InstanceState.FAILED):
+        if self._ending or one.state in (InstanceState.GONE, InstanceState.FAILED):
             return
         one.reason = reason
         self._journal.say("instance", f"{one.id} has failed: {reason}", fault=True)
