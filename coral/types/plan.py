@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from coral.types.hardware import Domain, Market
+from coral.types.hardware import Domain, Market, Node
 from coral.types.model import Phase
 from coral.types.placement import Template
 
@@ -79,8 +79,12 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class RunningInstance(Struct, frozen=True, kw_only=True):
-    """An instance as the planner's view has it."""
+    """An instance as the planner's view has it.
+
+    `nodes`: the devices it holds, where known; a planner then plans around what they leave free.
+    """
 
     id: str
     template: Template
     domain: Domain
+    nodes: tuple[Node, ...] = ()

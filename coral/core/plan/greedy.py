@@ -1,178 +1,194 @@
-"""A plan without a solver: greedy over templates, for when the planner fails and nothing runs.
+"""Where the solver fails and nothing runs: templates one by one, cheapest throughput first.
 
-Not optimal, and it says so: no certificate. Models in the order of their priority; for each the
-template that serves most per dollar among those that still fit, until the demand is served.
+No bound, no optimality: a plan that holds, made by counting. The model that is served least goes next (by
+priority); of its phases the one that lags; of the templates the one with the least price per throughput
+that is still of use; on machines already taken before new ones, of those the cheapest.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-
 import numpy as np
-from msgspec import Struct
 
-from coral.core.operate.slots import Claim, Slots, claim
-from coral.errors import LibraryError
-from coral.hookspecs.planner import Library, TemplateTable, View
-from coral.types.hardware import Domain, Machine, Offer
-from coral.types.model import ModelSpec, Phase
-from coral.types.placement import Template
-from coral.types.plan import Plan, PlannedInstances, PlannedMachines, Service
+from coral.core.plan.allocation import Allocation, trimmed
+from coral.core.plan.answer import plan_of, services
+from coral.core.plan.hosting import is_power_of_two
+from coral.core.plan.missing import shortages
+from coral.core.plan.problem import Problem, state
+from coral.core.plan.services import coupled
+from coral.errors import SolverError
+from coral.hookspecs.planner import Library, View
+from coral.types.plan import Plan
+from coral.types.program import Floats, Ints
 
-TRIES = 200
-"""Templates tried per model and phase, best first."""
+NAME = "greedy"
+MOST_INSTANCES = 100_000
 
 
-class _Purse(Struct, kw_only=True):
-    """Machines that may be used: held ones first, then those that offers promise."""
-
-    machines: dict[str, Machine]
-    free: dict[str, Slots]
-    new: set[str]
+def greedy(problem: Problem) -> Allocation:
+    return _Greedy(problem).run()
 
 
 def greedy_plan(view: View, library: Library) -> Plan:
-    """Shapes and units as any plan. Raises LibraryError where the library lacks a model."""
-    purse = _purse(view)
-    used: set[str] = set()
-    instances: Counter[tuple[str, Domain]] = Counter()
-    templates: dict[str, Template] = {}
-    services: list[Service] = []
-    for model in sorted(view.models, key=lambda model: -model.priority):
-        for phase in model.phases:
-            need = _need(model, phase) / view.options.target_utilization
-            capacity = 0.0
-            while capacity < need:
-                found = _best(library, model, phase, purse, used, need - capacity)
-                if found is None:
-                    break
-                template, domain, taken = found
-                templates[template.id] = template
-                instances[template.id, domain] += 1
-                capacity += template.throughput
-                used.update(taken.machines)
-                for node in taken.nodes:
-                    slots = purse.free[node.machine_id]
-                    left = tuple(device for device in slots.free if device not in node.devices)
-                    purse.free[node.machine_id] = Slots(
-                        machine_id=slots.machine_id, gpu=slots.gpu, domain=slots.domain, free=left
-                    )
-            services.append(
-                Service(
-                    model=model.name, phase=phase, demand=need, served=min(need, capacity), capacity=capacity
-                )
-            )
-    return Plan(
-        planner="greedy",
-        machines=_machines(purse, used),
-        instances=tuple(
-            PlannedInstances(template=templates[id], domain=domain, count=count)
-            for (id, domain), count in instances.items()
-        ),
-        services=tuple(services),
-        price_usd_h=sum(purse.machines[id].price_usd_h for id in used),
-        initialization_usd_h=0.0,
-        certificate=None,
-        notes=("greedy: the planner gave no plan; not proven optimal",),
-    )
+    """A plan without a solver, checked like any other. Raises LibraryError where the library lacks a model."""
+    problem = state(view, library)
+    found, faults = trimmed(problem, greedy(problem))
+    if faults:
+        raise SolverError("the greedy plan does not hold: " + "; ".join(faults))
+    notes = ["templates were chosen greedily, without a solver: not proven optimal"]
+    notes += shortages(problem, services(problem, found))
+    return plan_of(problem, library, found, planner=NAME, certificate=None, notes=notes)
 
 
-def _need(model: ModelSpec, phase: Phase) -> float:
-    """Demand in the phase's unit of throughput."""
-    demand = model.demand
-    per_request = {"prefill": demand.input_tokens, "decode": demand.output_tokens, "mixed": 1.0}[phase]
-    return demand.requests_per_s * per_request
+class _Greedy:
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.slices = problem.view.options.slices
+        columns = problem.columns
+        self.counts: Ints = np.zeros(len(columns), dtype=np.int64)
+        self.alive = (columns.kept < 0) & (columns.upper >= 1)
+        self.able = np.zeros((len(problem.needs), len(problem.sites)))
+        self.machines = [[0] * (len(site.lots) + len(site.shaped)) for site in problem.sites]
+        self.open: list[list[tuple[int, int]]] = [[] for _ in problem.sites]
+        """Per site the (lot, free GPUs) of every machine taken."""
+        self.price = self._prices()
+        self.stuck: set[tuple[int, int]] = set()
 
+    def run(self) -> Allocation:
+        for _ in range(MOST_INSTANCES):
+            line = self._next()
+            if line is None:
+                break
+            if self._place(line):
+                self.counts[line] += 1
+                columns = self.problem.columns
+                self.able[columns.service[line], columns.domain[line]] += columns.throughput[line]
+            else:
+                self.alive[line] = False
+        return Allocation(counts=self.counts, machines=tuple(tuple(row) for row in self.machines))
 
-def _purse(view: View) -> _Purse:
-    machines = {machine.id: machine for machine in view.machines}
-    new: set[str] = set()
-    for offer in view.offers:
-        for i in range(offer.obtainable):
-            machine = _promised(offer, i)
-            machines[machine.id] = machine
-            new.add(machine.id)
-    free = {
-        id: Slots(
-            machine_id=id,
-            gpu=machine.machine_type.gpu,
-            domain=machine.domain,
-            free=tuple(range(machine.machine_type.gpus)),
+    def _prices(self) -> Floats:
+        """What a column's nodes cost by the cheapest machines of their kind."""
+        problem = self.problem
+        out = np.zeros(len(problem.columns))
+        for index, site in enumerate(problem.sites):
+            lots = (*site.lots, *site.shaped)
+            each = np.zeros(len(problem.node_types))
+            for at, kind in enumerate(problem.node_types):
+                fit = [lot for lot in lots if lot.gpu == kind.gpu and self._fits(kind.count, lot.gpus)]
+                each[at] = min((kind.count * lot.price_usd_h / lot.gpus for lot in fit), default=0.0)
+            here = problem.columns.domain == index
+            out[here] = problem.columns.usage[here] @ each
+        return out
+
+    def _fits(self, count: int, gpus: int) -> bool:
+        return gpus >= count if self.slices and is_power_of_two(count) else gpus == count
+
+    def _next(self) -> int | None:
+        """The column to add an instance of, or None when all is served or nothing fits any more."""
+        waiting = sorted(
+            {need.model for need in self.problem.needs if need.demand > 0},
+            key=lambda m: (self._fraction(m) / self.problem.view.models[m].priority, m),
         )
-        for id, machine in machines.items()
-    }
-    return _Purse(machines=machines, free=free, new=new)
-
-
-def _promised(offer: Offer, number: int) -> Machine:
-    return Machine(
-        id=f"{offer.key}#{number}",
-        machine_type=offer.machine_type,
-        domain=offer.domain,
-        price_usd_h=offer.price_usd_h,
-        market=offer.market,
-    )
-
-
-def _best(
-    library: Library, model: ModelSpec, phase: Phase, purse: _Purse, used: set[str], need: float
-) -> tuple[Template, Domain, Claim] | None:
-    """The template of most useful throughput per dollar that can be placed now."""
-    try:
-        table = library.table(model.name, phase)
-    except LibraryError:
-        return None
-    best: tuple[float, Template, Domain, Claim] | None = None
-    for domain in dict.fromkeys(machine.domain for machine in purse.machines.values()):
-        prices = _device_prices(purse, domain)
-        for row in _ranked(table, prices, need)[:TRIES]:
-            template = library.template(model.name, phase, int(row))
-            slots = [s for s in purse.free.values() if s.domain == domain]
-            slots.sort(key=lambda s: (s.machine_id not in used, s.machine_id in purse.new))
-            [taken] = claim([(template.placement, domain)], slots)
-            if taken is None:
+        for model in waiting:
+            if self._fraction(model) >= 1 - 1e-9:
                 continue
-            cost = sum(purse.machines[id].price_usd_h for id in taken.machines if id not in used)
-            value = min(template.throughput, need) / (cost + 1e-6)
-            if best is None or value > best[0]:
-                best = (value, template, domain, taken)
-            break  # ranked by price already: the first that fits is this domain's best
-    return best[1:] if best else None
+            for service, domain in self._gaps(model):
+                line = self._best(service, domain)
+                if line is not None:
+                    return line
+        return None
 
+    def _needs(self, model: int) -> list[int]:
+        return [i for i, need in enumerate(self.problem.needs) if need.model == model]
 
-def _device_prices(purse: _Purse, domain: Domain) -> Mapping[str, float]:
-    prices: dict[str, float] = {}
-    for machine in purse.machines.values():
-        if machine.domain == domain:
-            price = machine.price_usd_h / machine.machine_type.gpus
-            prices[machine.machine_type.gpu] = min(price, prices.get(machine.machine_type.gpu, price))
-    return prices
+    def _fraction(self, model: int) -> float:
+        own = self._needs(model)
+        able = np.array([self.able[i] / self.problem.needs[i].demand for i in own])
+        if self._apart(model):
+            return float(able.min(axis=0).sum())
+        return float(able.sum(axis=1).min())
 
+    def _apart(self, model: int) -> bool:
+        return coupled(self.problem.view.models[model], self.problem.view)
 
-def _ranked(table: TemplateTable, prices: Mapping[str, float], need: float) -> list[int]:
-    """Rows by useful throughput per dollar of devices, best first; those with a GPU not here are out."""
-    each = np.array([prices.get(t.gpu, np.inf) * t.count for t in table.node_types])
-    with np.errstate(invalid="ignore"):
-        cost = np.where(table.usage > 0, table.usage * each, 0.0).sum(axis=1)
-    value = np.minimum(table.throughput, need) / (cost + 1e-6)
-    order = np.argsort(-value, kind="stable")
-    return [int(row) for row in order if np.isfinite(cost[row]) and table.throughput[row] > 0]
+    def _gaps(self, model: int) -> list[tuple[int, int]]:
+        """(service, domain) to try, the lagging phase first; domain -1 is any. Coupled phases stay in a
+        domain, the cheapest first, until one of them finds no more room there."""
+        own = self._needs(model)
+        if not self._apart(model):
+            return [
+                (i, -1) for i in sorted(own, key=lambda i: self.able[i].sum() / self.problem.needs[i].demand)
+            ]
+        found = []
+        for domain in self._domains(own):
+            share = {i: self.able[i, domain] / self.problem.needs[i].demand for i in own}
+            if all(self._best(i, domain) is not None or share[i] > min(share.values()) for i in own):
+                found.append((min(own, key=lambda i: share[i]), domain))
+        return found
 
+    def _domains(self, own: list[int]) -> list[int]:
+        def price(domain: int) -> float:
+            lines = [self._best(i, domain) for i in own]
+            columns = self.problem.columns
+            return sum(
+                np.inf
+                if line is None
+                else self.price[line] / min(columns.throughput[line] / self.problem.needs[i].demand, 1.0)
+                for i, line in zip(own, lines, strict=True)
+            )
 
-def _machines(purse: _Purse, used: set[str]) -> tuple[PlannedMachines, ...]:
-    groups: dict[tuple[str, Domain, str], list[Machine]] = {}
-    for id in sorted(used):
-        machine = purse.machines[id]
-        groups.setdefault((machine.machine_type.name, machine.domain, machine.market), []).append(machine)
-    return tuple(
-        PlannedMachines(
-            machine_type=group[0].machine_type.name,
-            domain=group[0].domain,
-            market=group[0].market,
-            price_usd_h=group[0].price_usd_h,
-            kept=sum(machine.id not in purse.new for machine in group),
-            new=sum(machine.id in purse.new for machine in group),
+        return sorted(range(len(self.problem.sites)), key=lambda domain: (price(domain), domain))
+
+    def _best(self, service: int, domain: int) -> int | None:
+        columns = self.problem.columns
+        lines = np.flatnonzero(
+            self.alive & (columns.service == service) & ((columns.domain == domain) | (domain < 0))
         )
-        for group in groups.values()
-    )
+        if not lines.size:
+            return None
+        demand = self.problem.needs[service].demand
+        left = max(demand - self.able[service].sum(), demand * 1e-3)
+        useful = np.minimum(columns.throughput[lines], left)
+        order = np.lexsort((lines, -columns.throughput[lines], self.price[lines] / useful))
+        return int(lines[order[0]])
+
+    def _place(self, line: int) -> bool:
+        """Take room for every node of one instance, or for none."""
+        columns, problem = self.problem.columns, self.problem
+        index = int(columns.domain[line])
+        machines, opened = list(self.machines[index]), list(self.open[index])
+        kinds = [
+            problem.node_types[int(at)]
+            for at in np.flatnonzero(columns.usage[line])
+            for _ in range(int(columns.usage[line, at]))
+        ]
+        for kind in sorted(kinds, key=lambda kind: -kind.count):
+            if not self._take(index, kind.gpu, kind.count, machines, opened):
+                return False
+        self.machines[index], self.open[index] = machines, opened
+        return True
+
+    def _take(
+        self, index: int, gpu: str, count: int, machines: list[int], opened: list[tuple[int, int]]
+    ) -> bool:
+        site = self.problem.sites[index]
+        lots = (*site.lots, *site.shaped)
+        shared = self.slices and is_power_of_two(count)
+        fit = [
+            at for at, (lot, free) in enumerate(opened) if lots[lot].gpu == gpu and free >= count and shared
+        ]
+        if fit:
+            at = min(fit, key=lambda at: (opened[at][1], at))
+            opened[at] = (opened[at][0], opened[at][1] - count)
+            return True
+        new = [
+            lot
+            for lot, one in enumerate(lots)
+            if one.gpu == gpu and self._fits(count, one.gpus) and machines[lot] < one.limit
+        ]
+        if not new:
+            return False
+        lot = min(new, key=lambda at: (lots[at].price_usd_h, lots[at].gpus, not lots[at].held, at))
+        machines[lot] += 1
+        opened.append((lot, lots[lot].gpus - count if shared else 0))
+        return True

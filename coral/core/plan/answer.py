@@ -1,0 +1,136 @@
+"""From an allocation to a Plan: costs and served demand computed again from the counts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from coral.core.plan.allocation import Allocation
+from coral.core.plan.problem import Problem
+from coral.core.plan.services import coupled
+from coral.hookspecs.planner import Library
+from coral.types.plan import Certificate, Plan, PlannedInstances, PlannedMachines, Service
+from coral.types.program import Floats
+
+
+class Bill(Struct, frozen=True, kw_only=True):
+    """USD/h. `cost_usd_h`, the objective, is both."""
+
+    price_usd_h: float
+    initialization_usd_h: float
+
+    @property
+    def cost_usd_h(self) -> float:
+        return self.price_usd_h + self.initialization_usd_h
+
+
+def bill(problem: Problem, found: Allocation) -> Bill:
+    price = initialization = 0.0
+    for site, counts in zip(problem.sites, found.machines, strict=True):
+        for lot, count in zip((*site.lots, *site.shaped), counts, strict=True):
+            price += count * lot.price_usd_h
+            if not lot.held:
+                initialization += count * lot.price_usd_h * problem.machine_share
+    initialization += float(found.counts @ problem.columns.charge)
+    return Bill(price_usd_h=price, initialization_usd_h=initialization)
+
+
+def services(problem: Problem, found: Allocation) -> tuple[Service, ...]:
+    """What each (model, phase) needs, gets, and could do. Where phases are coupled what counts is
+    what the prefill and decode of one domain can do together."""
+    columns = problem.columns
+    able = np.zeros((len(problem.needs), len(problem.sites)))
+    np.add.at(able, (columns.service, columns.domain), columns.throughput * found.counts)
+    return tuple(
+        Service(
+            model=need.name,
+            phase=need.phase,
+            demand=need.demand,
+            served=min(need.demand, _usable(problem, able, index)),
+            capacity=float(able[index].sum()),
+        )
+        for index, need in enumerate(problem.needs)
+    )
+
+
+def _usable(problem: Problem, able: Floats, index: int) -> float:
+    need = problem.needs[index]
+    if not coupled(problem.view.models[need.model], problem.view):
+        return float(able[index].sum())
+    rates = [
+        able[i] / other.per_request for i, other in enumerate(problem.needs) if other.model == need.model
+    ]
+    return float(np.min(rates, axis=0).sum()) * need.per_request
+
+
+def plan_of(
+    problem: Problem,
+    library: Library,
+    found: Allocation,
+    *,
+    planner: str,
+    certificate: Certificate | None,
+    notes: Sequence[str] = (),
+) -> Plan:
+    cost = bill(problem, found)
+    return Plan(
+        planner=planner,
+        machines=_machines(problem, found),
+        instances=_instances(problem, library, found),
+        services=services(problem, found),
+        price_usd_h=cost.price_usd_h,
+        initialization_usd_h=cost.initialization_usd_h,
+        certificate=certificate,
+        notes=tuple(notes),
+    )
+
+
+def _machines(problem: Problem, found: Allocation) -> tuple[PlannedMachines, ...]:
+    totals: dict[tuple[object, ...], list[int]] = {}
+    planned = []
+    lots = {}
+    for site, counts in zip(problem.sites, found.machines, strict=True):
+        for lot, count in zip((*site.lots, *site.shaped), counts, strict=True):
+            if count > 0:
+                lots[lot.kind] = lot
+                totals.setdefault(lot.kind, [0, 0])[0 if lot.held else 1] += count
+    for kind in sorted(lots):
+        lot = lots[kind]
+        kept, new = totals[kind]
+        planned.append(
+            PlannedMachines(
+                machine_type=lot.machine_type,
+                domain=lot.domain,
+                market=lot.market,
+                price_usd_h=lot.price_usd_h,
+                kept=kept,
+                new=new,
+            )
+        )
+    return tuple(planned)
+
+
+def _instances(problem: Problem, library: Library, found: Allocation) -> tuple[PlannedInstances, ...]:
+    """By service and domain; kept and new instances of one template are one entry."""
+    columns = problem.columns
+    merged: dict[tuple[int, int, str], PlannedInstances] = {}
+    for line in np.flatnonzero(found.counts > 0):
+        service, index = int(columns.service[line]), int(columns.domain[line])
+        count, group = int(found.counts[line]), int(columns.kept[line])
+        need = problem.needs[service]
+        if group >= 0:
+            template = problem.kept[group].template
+        else:
+            template = library.template(need.name, need.phase, int(columns.row[line]))
+        key = (service, index, template.id)
+        before = merged.get(key)
+        running = before is not None and before.kept > 0 and group < 0
+        merged[key] = PlannedInstances(
+            template=before.template if running and before is not None else template,
+            domain=problem.sites[index].domain,
+            count=count + (before.count if before else 0),
+            kept=(count if group >= 0 else 0) + (before.kept if before else 0),
+        )
+    return tuple(merged[key] for key in sorted(merged))

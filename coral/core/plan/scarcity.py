@@ -1,0 +1,118 @@
+"""Demand that cannot all be served: fractions as equal as can be, then cost.
+
+A uniform scale-down would let one model that nothing can host zero everybody. Instead the ordered vector
+of v_m = s_m / w_m (w: priority, scaled so that the least is 1) is made lexicographically greatest: first its
+smallest entry, then the second smallest, and so on (leximin); its last step is the sum. With
+integers the entries that bind cannot simply be fixed, so step k maximises the sum of the k smallest
+(Ogryczak)::
+
+    θ_k = max  k·t_k − Σ_m d_km      d_km ≥ t_k − v_m,  d_km ≥ 0,      keeping θ_1 … θ_{k-1}
+
+A model that cannot be hosted takes the smallest entry, 0, and no more. At the end the cost is minimised with
+every θ kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from coral.core.plan.budget import Budget
+from coral.core.plan.check import Checked
+from coral.core.plan.formulation import Formulation, formulate
+from coral.core.plan.problem import Problem
+from coral.core.plan.sifting import minimise
+from coral.hookspecs.solver import Solver
+from coral.types.program import Floats, Ints, Program
+
+SLACK = 1e-7
+"""How much of a step's optimum the later steps may give up: what a solver's tolerance needs."""
+SHARE = 0.6
+"""Of the budget, for all steps together; the rest is for the cost."""
+
+
+class Scarce(Struct, frozen=True, kw_only=True, eq=False):
+    """`proven`: whether every step was solved to its gap; otherwise fractions may not be the best."""
+
+    formulation: Formulation
+    answer: Checked
+    proven: bool
+
+
+class _Steps:
+    """The soft program, to which each step adds its variables and rows."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.formulation = formulate(problem, soft=True)
+        self.builder = self.formulation.builder
+        models = [m for m in range(len(problem.view.models)) if self.formulation.fraction[m] >= 0]
+        priorities = np.array([problem.view.models[m].priority for m in models])
+        self.fractions: Ints = self.formulation.fraction[models]
+        self.weights: Floats = priorities.min() / priorities
+        """v_m = weights·s_m, in [0, 1]."""
+
+    @property
+    def count(self) -> int:
+        return len(self.fractions)
+
+    def aim(self, k: int) -> tuple[Program, Ints, Floats]:
+        """The program of step k, and θ_k as columns and coefficients."""
+        n = self.count
+        level = self.builder.variables(1, upper=1.0)
+        short = self.builder.variables(n, upper=1.0)
+        rows = self.builder.rows(n, lower=0.0)
+        self.builder.entries(rows, short, 1.0)
+        self.builder.entries(rows, level, -1.0)
+        self.builder.entries(rows, self.fractions, self.weights)
+        columns = np.r_[level, short]
+        theta = np.r_[float(k), np.full(n, -1.0)]
+        program = self.builder.build()
+        cost = np.zeros(program.columns)
+        cost[columns] = -theta
+        return replace(program, cost=cost), columns, theta
+
+    def keep(self, columns: Ints, theta: Floats, value: float) -> None:
+        row = self.builder.rows(1, lower=value - SLACK)
+        self.builder.entries(row, columns, theta)
+
+
+def share_scarcity(problem: Problem, solver: Solver, budget: Budget, *, sift_above: int) -> Scarce:
+    """Leximin, then least cost. Raises SolverError where not even a first step has an answer."""
+    steps = _Steps(problem)
+    proven = True
+    x: Floats | None = None
+    for k in range(1, steps.count + 1):
+        program, columns, theta = steps.aim(k)
+        start = _extended(x, program, columns, steps, k)
+        within = budget.part(SHARE / steps.count)
+        answer = minimise(program, solver, within, start, sift_above=sift_above).answer
+        if answer.x is None:
+            proven = False
+            break
+        proven = proven and answer.status == "optimal"
+        x = answer.x
+        value = float(theta @ x[columns])
+        steps.keep(columns, theta, value)
+    program = steps.builder.build()
+    start = _extended(x, program, None, steps, 0)
+    final = minimise(program, solver, budget, start, sift_above=sift_above).answer
+    if final.x is None and x is not None:
+        cost = float(program.cost[: len(x)] @ x)
+        final = Checked(status="feasible", x=x, cost=cost)
+    return Scarce(formulation=steps.formulation, answer=final, proven=proven)
+
+
+def _extended(
+    x: Floats | None, program: Program, columns: Ints | None, steps: _Steps, k: int
+) -> Floats | None:
+    """The last step's solution with values for the variables this step has added."""
+    if x is None:
+        return None
+    out = np.zeros(program.columns)
+    out[: len(x)] = x
+    if columns is not None:
+        values = np.sort(steps.weights * x[steps.fractions])
+        level = values[k - 1]
+        out[columns] = np.r_[level, np.maximum(0.0, level - steps.weights * x[steps.fractions])]
+    return out

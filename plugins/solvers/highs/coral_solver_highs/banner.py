@@ -1,0 +1,28 @@
+"""HiGHS prints a banner when it is first constructed, before any option can be set."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+_lock = Lock()
+
+
+@contextmanager
+def silenced_stdout() -> Iterator[None]:
+    """Send file descriptor 1 to nowhere for as long as it takes to construct a `Highs`: what a program
+    prints there may be parsed by another."""
+    with _lock:
+        sys.stdout.flush()
+        saved = os.dup(1)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, 1)
+            yield
+        finally:
+            os.dup2(saved, 1)
+            os.close(saved)
+            os.close(nowhere)
