@@ -57,10 +57,12 @@ def services(problem: Problem, found: Allocation) -> tuple[Service, ...]:
 
 def _usable(problem: Problem, able: Floats, index: int) -> float:
     need = problem.needs[index]
-    if not coupled(problem.view.models[need.model], problem.view):
+    if need.demand <= 0 or not coupled(problem.view.models[need.model], problem.view):
         return float(able[index].sum())
     rates = [
-        able[i] / other.per_request for i, other in enumerate(problem.needs) if other.model == need.model
+        able[i] / other.per_request
+        for i, other in enumerate(problem.needs)
+        if other.model == need.model and other.demand > 0
     ]
     return float(np.min(rates, axis=0).sum()) * need.per_request
 

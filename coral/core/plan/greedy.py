@@ -29,7 +29,7 @@ def greedy(problem: Problem) -> Allocation:
 
 
 def greedy_plan(view: View, library: Library) -> Plan:
-    """A plan without a solver, checked like any other. Raises LibraryError where the library lacks a model."""
+    """A plan without a solver, checked like any other. Raises LibraryError where a model has no templates."""
     problem = state(view, library)
     found, faults = trimmed(problem, greedy(problem))
     if faults:
@@ -99,7 +99,7 @@ class _Greedy:
         return None
 
     def _needs(self, model: int) -> list[int]:
-        return [i for i, need in enumerate(self.problem.needs) if need.model == model]
+        return [i for i, need in enumerate(self.problem.needs) if need.model == model and need.demand > 0]
 
     def _fraction(self, model: int) -> float:
         own = self._needs(model)

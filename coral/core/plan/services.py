@@ -37,8 +37,7 @@ def needs(view: View) -> tuple[Need, ...]:
         for phase in spec.phases:
             each = per_request(spec.demand, phase) / view.options.target_utilization
             demand = spec.demand.requests_per_s * each
-            if demand > 0:
-                found.append(Need(model=index, name=spec.name, phase=phase, demand=demand, per_request=each))
+            found.append(Need(model=index, name=spec.name, phase=phase, demand=demand, per_request=each))
     return tuple(found)
 
 

@@ -53,6 +53,8 @@ class HighsSolver:
         """See `coral.hookspecs.solver.Solver`. Work is nodes (integer programs) or simplex iterations."""
         import highspy
 
+        if not (np.isfinite(program.cost).all() and np.isfinite(program.data).all()):
+            raise SolverError("a program for HiGHS holds a cost or an entry that is not a finite number")
         mixed = bool(program.integer.any())
         with silenced_stdout():
             highs = highspy.Highs()
