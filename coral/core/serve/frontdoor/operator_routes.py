@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from coral.core.serve.coordinator.serving import ServedModel, Serving
+from coral.core.serve.coordinator.serving import ServedModel
+from coral.core.serve.frontdoor.hall import Hall, unknown_model
 from coral.core.serve.frontdoor.openai.refusal import error_body, error_headers
 from coral.errors import RequestError
 
@@ -21,16 +22,6 @@ def json_response(content: Any, status: int = 200) -> Response:
 def refuse(error: RequestError) -> Response:
     headers = {name.decode(): value.decode() for name, value in error_headers(error)}
     return Response(error_body(error), error.status, headers, media_type="application/json")
-
-
-def unknown_model(name: str, serving: Serving) -> RequestError:
-    known = ", ".join(repr(model.name) for model in serving.models()) or "none"
-    return RequestError(
-        f"The model {name!r} does not exist. Models served here: {known}.",
-        status=404,
-        param="model",
-        code="model_not_found",
-    )
 
 
 def _card(model: ServedModel) -> dict[str, object]:
@@ -46,14 +37,11 @@ def _card(model: ServedModel) -> dict[str, object]:
 
 
 class OperatorRoutes:
-    """GET /v1/models, /v1/models/{id}, /health, /ready and /coral/v1/status.
+    """GET /v1/models, /v1/models/{id}, /health, /ready and /coral/v1/status."""
 
-    `draining`: no new request is admitted; told by `/ready`, so that a balancer looks elsewhere.
-    """
-
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
-        self.draining = False
+    def __init__(self, hall: Hall) -> None:
+        self._hall = hall
+        self._serving = hall.serving
 
     def routes(self) -> list[Route]:
         return [
@@ -78,13 +66,17 @@ class OperatorRoutes:
         return json_response({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """200 only when at least one instance of every model is ready; says which are not."""
+        """200 only when at least one instance of every model is ready; says which are not.
+
+        503 also while the server drains, so that a balancer looks elsewhere.
+        """
+        draining = self._hall.draining
         models = self._serving.models()
         waiting = [model.name for model in models if not model.ready]
-        ready = bool(models) and not waiting and not self.draining
+        ready = bool(models) and not waiting and not draining
         answer = {
             "ready": ready,
-            "draining": self.draining,
+            "draining": draining,
             "models": {model.name: model.ready for model in models},
             "waiting_for": waiting,
         }

@@ -12,13 +12,15 @@ class FrontDoorOptions(Struct, frozen=True, kw_only=True):
     """A request that has seen no token for so long ends with 504, or with an error event."""
     client_timeout_s: float = 30.0
     """A client that takes nothing for so long, or does not finish sending its body, is dropped."""
-    max_pending_bytes: int = 256 * 1024
-    """Text that may wait for one slow client before the client is dropped."""
+    max_pending_chars: int = 256 * 1024
+    """Characters that may wait for one slow client before the client is dropped."""
     max_body_bytes: int = 8 * 1024 * 1024
     max_sequences: int = 128
     """Sequences one HTTP request may ask for: prompts times `n`."""
     tokenizer_threads: int = 2
-    inline_chars: int = 8 * 1024
+    inline_chars: int = 4 * 1024
     """Prompts up to this long are tokenised in the event loop, longer ones on a thread."""
+    max_waiting_prompts: int = 64
+    """Long prompts that may wait for a tokenizer thread before requests are refused with 429."""
     retry_after_s: float = 1.0
     """What a refusal for lack of room tells the client to wait where nothing better is known."""
