@@ -1,0 +1,70 @@
+"""A front door on a real port over a scripted `Serving`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coral.core.serve.coordinator.serving import ServedModel
+from coral.core.serve.frontdoor.app import build_app
+from coral.core.serve.frontdoor.options import FrontDoorOptions
+from coral.core.serve.frontdoor.server import HttpServer, serve
+from coral.core.serve.frontdoor.text.vocabulary import Vocabulary
+from coral.testing.serving import Reply, ScriptedServing
+from coral.testing.text_folder import byte_level_tokenizer, write_text_folder
+
+LIMIT = 512
+Scene = Callable[[ScriptedServing, HttpServer], Coroutine[Any, Any, None]]
+Play = Callable[..., ScriptedServing]
+
+
+@pytest.fixture(scope="session")
+def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_text_folder(tmp_path_factory.mktemp("text") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def vocabulary() -> Vocabulary:
+    return Vocabulary(byte_level_tokenizer())
+
+
+@pytest.fixture
+def play(text_folder: Path, vocabulary: Vocabulary) -> Play:
+    """play(scene, reply): run the scene against a listening front door, at most 30 s.
+
+    `reply` is the text of every answer, or a Reply.
+    """
+
+    def run(
+        scene: Scene,
+        reply: str | Reply = "Hello",
+        *,
+        options: FrontDoorOptions | None = None,
+        step_s: float = 0.001,
+    ) -> ScriptedServing:
+        if isinstance(reply, str):
+            end = vocabulary.id_of("<|im_end|>")
+            assert end is not None
+            reply = Reply(tokens=(*vocabulary.encode(reply, specials=False), end))
+        model = ServedModel(
+            name="tiny", folder=str(text_folder), max_request_tokens=LIMIT, created=1_700_000_000, ready=True
+        )
+        answer = reply
+        serving = ScriptedServing([model], lambda _: answer, step_s=step_s)
+
+        async def main() -> None:
+            http = await serve(build_app(serving, options), "127.0.0.1", 0)
+            try:
+                async with asyncio.timeout(30):
+                    await scene(serving, http)
+            finally:
+                await http.stop(grace_s=0.2)
+
+        asyncio.run(main())
+        return serving
+
+    return run
