@@ -1,0 +1,136 @@
+"""KV between this cache and the canonical layout (`coral.types.stage.KvPiece`), and leases on blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coral.errors import EngineError
+from coral.types.stage import KvPiece, KvSection
+from coral_engine_torch.kv import KvCache
+from coral_engine_torch.rows import dtype_of, fill, name_of, to_buffer
+
+
+class HeldLayer(NamedTuple):
+    """A layer of this stage: its number in the model, its place in the cache, its window."""
+
+    layer: int
+    place: int
+    window: int
+
+
+class BlockLease:
+    """Keeps a request's blocks from being reused until `done` or `cancel`; a second end does nothing."""
+
+    def __init__(self, cache: KvCache, blocks: Sequence[int], piece: KvPiece) -> None:
+        self._cache, self._blocks, self._piece = cache, list(blocks), piece
+        cache.pool.hold(self._blocks)
+
+    @property
+    def piece(self) -> KvPiece:
+        return self._piece
+
+    def done(self) -> None:
+        blocks, self._blocks = self._blocks, []
+        self._cache.pool.drop(blocks)
+
+    def cancel(self) -> None:
+        self.done()
+
+
+def export(
+    cache: KvCache, blocks: Sequence[int], layers: Sequence[HeldLayer], tokens: tuple[int, int], request: str
+) -> KvPiece:
+    """Tokens `[a, b)` of these layers; of a windowed layer what later tokens may still attend to."""
+    start, end = tokens
+    sections = []
+    for layer, place, window in layers:
+        low = max(start, min(end, end - window + 1)) if window else start
+        slots = _slots(cache, blocks, low, end)
+        k = _rows(cache.keys(place)).index_select(0, slots)
+        v = _rows(cache.values(place)).index_select(0, slots)
+        sections.append(
+            KvSection(
+                layer=layer,
+                kind="window" if window else "full",
+                dtype=name_of(cache.dtype),
+                shape=(end - low, k.shape[1], k.shape[2]),
+                token_start=low,
+                k=to_buffer(k),
+                v=to_buffer(v),
+            )
+        )
+    return KvPiece(request=request, tokens=end, sections=tuple(sections))
+
+
+def load(
+    cache: KvCache, blocks: Sequence[int], layers: Sequence[HeldLayer], pieces: Sequence[KvPiece]
+) -> int:
+    """Writes the pieces' sections of these layers; returns how many tokens they make up.
+
+    Other layers' sections are ignored. Raises EngineError, before anything is written, where tokens or heads
+    that later tokens may attend to are missing, or a section is not of this cache's shape.
+    """
+    tokens = max((piece.tokens for piece in pieces), default=0)
+    capacity = len(blocks) * cache.block_size
+    if tokens > capacity:
+        raise EngineError(
+            f"KV of {tokens} tokens for a request with room for {capacity}", mend="reserve more first"
+        )
+    places = {held.layer: held for held in layers}
+    sections = [section for piece in pieces for section in piece.sections if section.layer in places]
+    _check(cache, places, sections, tokens)
+    for section in sections:
+        count, heads, width = section.shape
+        if not count:
+            continue
+        slots = _slots(cache, blocks, section.token_start, section.token_start + count)
+        place, what = places[section.layer].place, f"KV of layer {section.layer}"
+        part = torch.empty(count, heads, width, dtype=dtype_of(section.dtype))
+        span = slice(section.head_start, section.head_start + heads)
+        for target, data in ((cache.keys(place), section.k), (cache.values(place), section.v)):
+            fill(part, data, what)
+            _rows(target)[slots, span] = part.to(target.device, target.dtype)
+    return tokens
+
+
+def _check(cache: KvCache, places: dict[int, HeldLayer], sections: Sequence[KvSection], tokens: int) -> None:
+    heads, width = cache.keys(0).shape[2:]
+    seen = {layer: np.zeros((tokens, heads), dtype=bool) for layer in places}
+    for section in sections:
+        count, part, size = section.shape
+        where = f"KV of layer {section.layer}"
+        if section.kind not in ("full", "window") or section.scales is not None:
+            raise EngineError(
+                f"{where}: the torch engine takes no {section.kind} sections of {section.dtype}"
+            )
+        dtype_of(section.dtype)
+        inside = section.token_start + count <= tokens and section.head_start + part <= heads
+        if size != width or not inside or min(section.token_start, section.head_start) < 0:
+            raise EngineError(
+                f"{where}: a section of shape {section.shape} at token {section.token_start}, head"
+                f" {section.head_start} does not fit {tokens} tokens of {heads} heads of {width}"
+            )
+        seen[section.layer][section.token_start :, section.head_start :][:count, :part] = True
+    for layer, held in places.items():
+        first = max(0, tokens - held.window + 1) if held.window else 0
+        if not seen[layer][first:].all():
+            raise EngineError(
+                f"KV of layer {layer}: tokens or heads are missing in [{first}, {tokens})",
+                mend="import every piece of the request at once",
+            )
+
+
+def _rows(cache: Tensor) -> Tensor:
+    return cache.view(-1, *cache.shape[2:])
+
+
+def _slots(cache: KvCache, blocks: Sequence[int], low: int, high: int) -> Tensor:
+    at = np.arange(low, high)
+    size = cache.block_size
+    slots = np.asarray(blocks, dtype=np.int64)[at // size] * size + at % size
+    return torch.from_numpy(slots).to(cache.keys(0).device)

@@ -1,0 +1,89 @@
+"""Paged KV: a pool of block numbers, each sequence's table, and the cache tensor itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from coral.errors import NoRoom
+
+
+class BlockPool:
+    """Which blocks are free. Blocks go out lowest first, and come back when their last holder lets go."""
+
+    def __init__(self, blocks: int) -> None:
+        self.total = blocks
+        self._free = list(range(blocks - 1, -1, -1))
+        self._holders: dict[int, int] = {}
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    def take(self, count: int) -> list[int]:
+        """`count` blocks, or NoRoom and none."""
+        if count > len(self._free):
+            raise NoRoom(
+                f"{count} KV blocks are needed, {len(self._free)} of {self.total} are free",
+                mend="release or preempt a request",
+            )
+        blocks = [self._free.pop() for _ in range(count)]
+        self._holders.update(dict.fromkeys(blocks, 1))
+        return blocks
+
+    def hold(self, blocks: Sequence[int]) -> None:
+        """One more holder for blocks that are out."""
+        for block in blocks:
+            self._holders[block] += 1
+
+    def drop(self, blocks: Sequence[int]) -> None:
+        for block in reversed(blocks):
+            self._holders[block] -= 1
+            if self._holders[block] == 0:
+                del self._holders[block]
+                self._free.append(block)
+
+
+class KvCache:
+    """One tensor `[layers, 2 (k, v), blocks, block_size, kv_heads, head_dim]`, keys after RoPE."""
+
+    def __init__(
+        self,
+        layers: int,
+        blocks: int,
+        block_size: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        shape = (layers, 2, blocks, block_size, kv_heads, head_dim)
+        self.block_size = block_size
+        self.pool = BlockPool(blocks)
+        self._data = torch.zeros(shape, dtype=dtype, device=device)
+        self._used: set[int] = set()
+
+    @property
+    def bytes(self) -> int:
+        return self._data.nbytes
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._data.dtype
+
+    def take(self, tokens: int) -> list[int]:
+        """Blocks for `tokens` tokens, cleared of what an earlier request left there; NoRoom and none."""
+        blocks = self.pool.take(-(-tokens // self.block_size))
+        if stale := [block for block in blocks if block in self._used]:
+            self._data[:, :, torch.tensor(stale, device=self._data.device)] = 0
+        self._used.update(blocks)
+        return blocks
+
+    def keys(self, layer: int) -> Tensor:
+        """`[blocks, block_size, kv_heads, head_dim]`; `layer` counts from this stage's first."""
+        return self._data[layer, 0]
+
+    def values(self, layer: int) -> Tensor:
+        return self._data[layer, 1]
