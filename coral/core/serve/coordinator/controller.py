@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -129,11 +130,10 @@ class Controller:
         while True:
             self._wake.clear()
             await self._epoch()
-            try:
-                await asyncio.wait_for(self._wake.wait(), self._options.every_s)
-            except TimeoutError:
-                continue
-            await asyncio.sleep(SETTLE_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._options.every_s):  # wait_for may lose a cancellation
+                    await self._wake.wait()
+                await asyncio.sleep(SETTLE_S)
 
     def tick(self) -> None:
         """Called every second or so: notice silence and lapsed times, and look again."""

@@ -67,7 +67,8 @@ class PlannerLink:
         """A plan for that view. Raises SolverError where none comes: the planner failed, overran its
         deadline and was killed, or did not come up within `patience_s`."""
         try:
-            await asyncio.wait_for(self._can_ask.wait(), patience_s)
+            async with asyncio.timeout(patience_s):
+                await self._can_ask.wait()
         except TimeoutError:
             raise SolverError(f"the planner is not up within {patience_s:g} s{self._last_words()}") from None
         assert self._peer is not None

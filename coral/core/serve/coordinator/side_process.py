@@ -74,7 +74,8 @@ class SideProcess:
         if self._process.returncode is None and grace_s > 0:
             self._process.terminate()
             with contextlib.suppress(TimeoutError):  # killed below
-                await asyncio.wait_for(asyncio.shield(self._process.wait()), grace_s)
+                async with asyncio.timeout(grace_s):
+                    await self._process.wait()
         if self._process.returncode is None:
             for pid in [*reversed(descendants(self.pid)), self.pid]:
                 try:
