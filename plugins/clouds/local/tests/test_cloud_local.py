@@ -18,8 +18,9 @@ from coral_cloud_local.options import LocalMachineType, LocalOptions
 from coral_cloud_local.process import ProcessId
 
 from coral.errors import CloudError, NoCapacity
-from coral.hookspecs.cloud import RentOrder
+from coral.hookspecs.cloud import Cloud, RentOrder
 from coral.hookspecs.engine import Launch
+from coral.testing.cloud import CloudContract
 from coral.types.hardware import Machine, Offer
 
 AGENT = Launch(argv=(sys.executable, "-c", "import time; time.sleep(120)"))
@@ -45,6 +46,12 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     entries = msgspec.json.decode(path.read_bytes(), type=list[Rented]) if path.exists() else []
     for entry in entries:
         entry.agent.signal(signal.SIGKILL)
+
+
+class TestContract(CloudContract):
+    @pytest.fixture
+    def cloud(self, folder: Path) -> Cloud:
+        return LocalCloud(options(folder))
 
 
 def offer(cloud: LocalCloud, name: str) -> Offer:

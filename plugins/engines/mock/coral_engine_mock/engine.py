@@ -27,6 +27,7 @@ class MockEngine:
             max_step_tokens=self._options.step_tokens,
             max_step_requests=self._options.step_requests,
             max_tp=8,
+            reads_weights=False,
         )
 
     def launch(self, worker_argv: Sequence[str], *, threads: int, devices: Sequence[int]) -> Launch:

@@ -2,14 +2,22 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from coral_router_weighted_round_robin.options import RoundRobinOptions
 from coral_router_weighted_round_robin.policy import build
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coral.hookspecs.router import Candidate, RouteRequest
+from coral.hookspecs.router import Candidate, Router, RouteRequest
+from coral.testing.router import RouterContract
 
 REQUEST = RouteRequest(id="r", model="m", prompt_ids=(1,), max_tokens=1)
+
+
+class TestContract(RouterContract):
+    @pytest.fixture
+    def router(self) -> Router:
+        return build(RoundRobinOptions())
 
 
 @given(st.lists(st.floats(0.1, 50), min_size=1, max_size=5), st.integers(1, 120))
