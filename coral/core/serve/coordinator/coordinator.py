@@ -35,6 +35,7 @@ from coral.core.serve.coordinator.specs import ServingModel
 from coral.core.serve.coordinator.state import state
 from coral.core.serve.coordinator.switchboard import Switchboard
 from coral.core.serve.coordinator.tokens import TokenSocket
+from coral.core.serve.planner.setup import planner_argv
 from coral.errors import RequestError
 from coral.hookspecs.cloud import Cloud
 from coral.hookspecs.engine import Engine, Launch
@@ -209,8 +210,11 @@ class Coordinator:
 
     def _start_link(self, ready: Prepared) -> PlannerLink:
         self._link = self._switchboard.planner = PlannerLink(
-            planner_setup(self._config),
-            Path(ready.library),
+            planner_argv(
+                planner_setup(self._config),
+                coordinator=self._control.address,
+                library=Path(ready.library),
+            ),
             self._control,
             self._journal,
             self._run.logs / "planner.log",

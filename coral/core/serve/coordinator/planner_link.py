@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,7 +14,6 @@ from coral.core.serve.coordinator.journal import Journal
 from coral.core.serve.coordinator.side_process import SideProcess
 from coral.core.serve.net.wire import Heartbeat, PlanAnswer, PlanAsk, PlannerHello
 from coral.core.serve.planner.deadline import PlannerDeadline
-from coral.core.serve.planner.setup import PlannerSetup, planner_argv
 from coral.errors import SolverError
 from coral.hookspecs.planner import View
 from coral.types.plan import Plan
@@ -27,8 +26,7 @@ class PlannerLink:
 
     def __init__(
         self,
-        setup: PlannerSetup,
-        library: Path,
+        argv: Sequence[str],
         control: Control,
         journal: Journal,
         log: Path,
@@ -36,7 +34,7 @@ class PlannerLink:
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._argv = planner_argv(setup, coordinator=control.address, library=library)
+        self._argv = argv
         self._control = control
         self._journal = journal
         self._log = log
