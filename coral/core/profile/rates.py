@@ -1,0 +1,130 @@
+"""The rules of `throughput` for one device slice, one per phase: `[number of S given, L]` rates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from coral.core.profile.device import Device
+from coral.core.profile.grid import WorkGrid
+from coral.types.model import Phase, Role
+from coral.types.program import Floats
+
+
+def prefill(device: Device, role: Role, tp: int, stages: Sequence[int]) -> Floats:
+    """Prompt tokens/s."""
+    work, most = device.work, device.able.max_step_tokens
+    prompts = np.arange(1.0, 17.0)
+    tokens = prompts * work.in_
+    worst = work.prompt + (prompts - 1) * work.in_
+    attended = work.prompt**2 / 2 + (prompts - 1) * work.in_ * work.prompt_attended
+    mean_s = _prompts_s(device, role, tp, tokens, tokens * work.prompt_attended, prompts, most)
+    worst_s = _prompts_s(device, role, tp, worst, attended, prompts, most)
+    rates = tokens[:, None] / mean_s
+    limit = device.memory_rate("prefill", role, tp)
+    return np.array([_best(rates, worst_s <= _budget(device, worst, S), limit) for S in stages])
+
+
+def decode(device: Device, role: Role, tp: int, stages: Sequence[int]) -> Floats:
+    """Output tokens/s."""
+    rows = batches(device.able.max_step_requests)
+    zero = np.zeros_like(rows)
+    works = WorkGrid(
+        prefill_tokens=zero,
+        prefill_context=zero,
+        decode_rows=rows,
+        decode_context=rows * device.work.decode_attended,
+        logit_rows=rows,
+    )
+    seconds = device.seconds(works, role, tp)
+    limit = device.memory_rate("decode", role, tp)
+    rates = rows[:, None] / seconds
+    slo = device.model.slo.decode_s
+    fits = [seconds <= (slo / S - device.hop_s(rows, S))[:, None] for S in stages]
+    return np.array([_best(rates, fit, limit) for fit in fits])
+
+
+def mixed(device: Device, role: Role, tp: int, stages: Sequence[int]) -> Floats:
+    """Requests/s."""
+    work, able, slo = device.work, device.able, device.model.slo
+    rows = batches(able.max_step_requests)
+    prompt = rows * work.in_ / work.out
+    steady = _mixed_s(device, role, tp, prompt, work.prompt_attended, rows)
+    rates = rows[:, None] / work.out / steady
+    chunks = chunk_sizes(work.prompt, able.max_step_tokens)
+    q, b = (a.ravel() for a in np.meshgrid(chunks, rows, indexing="ij"))
+    loaded = _mixed_s(device, role, tp, q, work.prompt / 2, b)
+    steps = np.ceil(work.prompt / q)
+    possible = (q >= np.tile(prompt, len(chunks))) & (q + b <= able.max_step_tokens)
+    limit = device.memory_rate("mixed", role, tp)
+    found = []
+    for S in stages:
+        hop = device.hop_s(q + b, S)
+        within = (loaded <= (slo.decode_s / S - hop)[:, None]) & possible[:, None]
+        within &= steps[:, None] * (loaded + hop[:, None]) <= slo.prefill_s / S
+        found.append(_best(rates, within.reshape(len(chunks), len(rows), -1).any(axis=0), limit))
+    return np.array(found)
+
+
+RULES: dict[Phase, Callable[[Device, Role, int, Sequence[int]], Floats]] = {
+    "prefill": prefill,
+    "decode": decode,
+    "mixed": mixed,
+}
+
+
+def batches(most: int) -> Floats:
+    """Batch sizes that are tried: all up to 32, then 6 % apart, up to `most`."""
+    sizes = {*range(1, min(most, 32) + 1), most}
+    size = 32.0
+    while size < most:
+        sizes.add(int(size))
+        size *= 1.06
+    return np.array(sorted(sizes), float)
+
+
+def chunk_sizes(prompt: int, most: int) -> Floats:
+    """Prompt tokens per step that are tried: the prompt in 1..16 equal parts, and powers of two."""
+    parts = {-(-prompt // n) for n in range(1, 17)}
+    powers = {1 << e for e in range(3, most.bit_length())}
+    return np.array(sorted(size for size in parts | powers | {most} if size <= most), float)
+
+
+def _prompts_s(
+    device: Device, role: Role, tp: int, tokens: Floats, attended: Floats, prompts: Floats, most: int
+) -> Floats:
+    """Seconds of the steps that `tokens` prompt tokens take, `most` at a time."""
+    steps = np.ceil(tokens / most)
+    zero = np.zeros_like(tokens)
+    works = WorkGrid(
+        prefill_tokens=tokens / steps,
+        prefill_context=attended / steps,
+        decode_rows=zero,
+        decode_context=zero,
+        logit_rows=prompts / steps,
+    )
+    return steps[:, None] * device.seconds(works, role, tp)
+
+
+def _mixed_s(
+    device: Device, role: Role, tp: int, prompt: Floats, prompt_attended: float, rows: Floats
+) -> Floats:
+    work = device.work
+    works = WorkGrid(
+        prefill_tokens=prompt,
+        prefill_context=prompt * prompt_attended,
+        decode_rows=rows,
+        decode_context=rows * work.decode_attended,
+        logit_rows=rows + prompt / work.in_,
+    )
+    return device.seconds(works, role, tp)
+
+
+def _budget(device: Device, rows: Floats, stages: int) -> Floats:
+    return (device.model.slo.prefill_s / stages - device.hop_s(rows, stages))[:, None]
+
+
+def _best(rates: Floats, within: Floats, limit: Floats) -> Floats:
+    """`[L]`: the best rate among batches within their budget, capped by memory."""
+    return np.minimum(np.where(within, rates, 0.0).max(axis=0), np.maximum(limit, 0.0))

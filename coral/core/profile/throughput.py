@@ -1,0 +1,107 @@
+"""From step costs to T̂_j(g): the greatest throughput of a node that holds j layers of a stage.
+
+Symbols: L layers, S stages, j layers held, ℓ_p and ℓ_d the SLOs, P the prompt length at the SLO's percentile,
+in and out mean tokens, t(·) a step's seconds, t_k the tensor parallel degree. Rules (their version is part of the
+library's hash):
+
+* **Budget.** Of ℓ each of S stages has ℓ/S less its hop: NIC latency + rows · hidden · bytes / NIC rate (S = 1: none).
+* **Memory** of one device: (weights + KV) / t_k + fixed bytes. KV in flight is what the scheduler reserves
+  (`ReservationRule`, whole blocks), times the requests in flight by Little's law at the SLO: throughput × ℓ of the
+  whole pipeline, which is never less than what is there. One request of P tokens must fit in any case. Of a model
+  with sliding windows the worst run of j layers counts.
+* **Prefill**, prompt tokens/s: a step of b prompts, one of length P and b - 1 of mean length, is within its budget;
+  prompts beyond the engine's tokens per step take several steps. Best b · in / t over b.
+* **Decode**, output tokens/s: a step of b rows at mean context is within its budget. Best b / t over b.
+* **Mixed**, requests/s x: a steady step has b decode rows and p = b · in / out prompt tokens, so x = (b/out) / t(p, b).
+  Chunks of q ≥ p prompt tokens must be bearable: a step with q and b is within ℓ_d/S, and the ceil(P/q) such steps of a
+  prompt of length P are within ℓ_p/S. Best x over (q, b).
+* **A node of k GPUs** is the best of k/t_k data-parallel slices of degree t_k, where the heads and the engine allow t_k.
+* Rates are capped by memory (a node may idle), so fewer layers never do worse: T̂ is made non-increasing in j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from coral.core.profile.device import Device, Hop
+from coral.core.profile.rates import RULES
+from coral.hookspecs.engine import EngineCapabilities
+from coral.hookspecs.profiler import StepCost
+from coral.types.hardware import Gpu, NodeType
+from coral.types.model import ModelShape, ModelSpec, Phase, Role
+from coral.types.program import Floats
+
+ROLES: tuple[Role, ...] = ("first", "mid", "last", "only")
+RULES_VERSION = 1
+
+
+class ThroughputTable(Struct, frozen=True, kw_only=True, eq=False):
+    """T̂ of one (model, phase): `rate[S-1, role, j-1, type]`, and the tensor parallel degree it is reached with.
+
+    Roles are in the order of `ROLES`; `only` is filled for S = 1, the others for S ≥ 2.
+    """
+
+    node_types: tuple[NodeType, ...]
+    rate: Floats
+    tp: NDArray[np.int8]
+
+    @property
+    def layers(self) -> int:
+        return self.rate.shape[2]
+
+    @property
+    def max_stages(self) -> int:
+        return self.rate.shape[0]
+
+
+def throughput_table(
+    model: ModelSpec,
+    phase: Phase,
+    node_types: Sequence[NodeType],
+    gpus: Mapping[str, Gpu],
+    costs: Callable[[ModelSpec, Gpu], StepCost],
+    capabilities: Callable[[ModelSpec, Gpu], EngineCapabilities],
+    hop: Hop,
+    max_stages: int,
+) -> ThroughputTable:
+    """T̂ for every node type and 1..`max_stages` stages. A GPU that the engine refuses has rate 0."""
+    layers = model.shape.layers
+    stages = max(1, min(max_stages, layers))
+    rate = np.zeros((stages, len(ROLES), layers, len(node_types)))
+    tp = np.ones(rate.shape, np.int8)
+    for name in sorted({node_type.gpu for node_type in node_types}):
+        able = capabilities(model, gpus[name])
+        if able.refusal is not None:
+            continue
+        device = Device(model, gpus[name], costs(model, gpus[name]), able, hop)
+        columns = [c for c, node_type in enumerate(node_types) if node_type.gpu == name]
+        counts = {c: node_types[c].count for c in columns}
+        for degree in degrees(model.shape, max(counts.values()), able.max_tp):
+            slices = _slice(device, phase, degree, stages)
+            for c, count in counts.items():
+                if count % degree == 0:
+                    better = slices * (count // degree) > rate[..., c]
+                    rate[..., c] = np.where(better, slices * (count // degree), rate[..., c])
+                    tp[..., c] = np.where(better, degree, tp[..., c])
+    return ThroughputTable(node_types=tuple(node_types), rate=rate, tp=tp)
+
+
+def degrees(shape: ModelShape, count: int, max_tp: int) -> list[int]:
+    """Tensor parallel degrees up to `count` that divide the attention heads and the KV heads evenly."""
+    most = min(count, max_tp)
+    return [t for t in range(1, most + 1) if shape.heads % t == 0 and shape.kv_heads % t == 0]
+
+
+def _slice(device: Device, phase: Phase, tp: int, stages: int) -> Floats:
+    """`[S, role, j]` of one slice of `tp` GPUs."""
+    rate = np.zeros((stages, len(ROLES), device.layers))
+    for r, role in enumerate(ROLES):
+        counts = [1] if role == "only" else list(range(2, stages + 1))
+        if counts:
+            fitted = RULES[phase](device, role, tp, counts)
+            rate[np.array(counts) - 1, r] = np.maximum.accumulate(fitted[:, ::-1], axis=1)[:, ::-1]
+    return rate
