@@ -82,10 +82,11 @@ def build_library(
 ) -> TemplateLibrary:
     """Build what is missing or stale, atomically, and open it.
 
-    The files of a (model, phase) lie in `store` (default: `folder`, which has the manifest), named by the hash of all
-    their inputs, and are written as soon as they are solved: a build that was broken off goes on where it was, and one
-    of which nothing changed reads only. With an `executor`, large jobs run there and `progress` hears of each
-    when it ends; without one it hears of every few thousand combinations.
+    The files of a (model, phase) lie in `store` (default: `folder`, which has the manifest), named by
+    the hash of all their inputs, and are written as soon as they are solved: a build that was broken off
+    goes on where it was, and one of which nothing changed reads only. With an `executor`, large jobs run
+    there and `progress` hears of each when it ends; without one it hears of every few thousand
+    combinations.
     """
     store = store or folder
     kept: dict[str, Entry] = {}

@@ -5,13 +5,14 @@ f_B(j) = Σ_{g ∈ B} T̂_j(g), from the table of the group's role (non-increasi
 
     t* = min( min_B f_B(1),  L-th largest value of the union over B of { f_B(j) : 1 ≤ j ≤ L } )
 
-because t is feasible iff every group holds at least one layer at rate ≥ t and Σ_B #{j : f_B(j) ≥ t} ≥ L. (L layers,
-j layers held, T̂_j(g) node g's throughput; the paper's §4.1 solves an ILP for it.)
+because t is feasible iff every group holds at least one layer at rate ≥ t and Σ_B #{j : f_B(j) ≥ t} ≥ L.
+(L layers, j layers held, T̂_j(g) node g's throughput; the paper's §4.1 solves an ILP for it.)
 
-Search: multisets in blocks of growing size. The incumbent of X at S is the best of X minus one node (one more node never
-lowers a stage). A choice of partition, F and Z is evaluated only if the layers that its groups hold *strictly above*
-the incumbent reach L; a table that bounds all roles throws out most partitions first. Equal nodes are not permuted. In the
-restricted-growth strings that are kept among equal nodes, labels ascend, which loses no partition.
+Search: multisets in blocks of growing size. The incumbent of X at S is the best of X minus one node (one
+more node never lowers a stage). A choice of partition, F and Z is evaluated only if the layers that its
+groups hold *strictly above* the incumbent reach L; a table that bounds all roles throws out most
+partitions first. Equal nodes are not permuted. In the restricted-growth strings that are kept among
+equal nodes, labels ascend, which loses no partition.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def best_rate(
     held: Ints,
     current: Floats,
 ) -> float:
-    """t* of one partition with the role of each group; `held` gets how many of the L largest each group has."""
+    """t* of one partition, with the role of each group. `held` and `current` are room to work in."""
     layers = rate.shape[1]
     groups = masks.shape[0]
     least = np.inf

@@ -1,7 +1,7 @@
 """All multisets of up to N node types, in blocks by size, each in the order of its combinadic rank.
 
-A multiset x_0 ≤ x_1 ≤ … of n of k types has rank Σ_i C(x_i + i, i + 1); the ranks of size n are 0 … C(k+n-1, n) - 1. So
-a sub-multiset is found by arithmetic, without a table.
+A multiset x_0 ≤ x_1 ≤ … of n of k types has rank Σ_i C(x_i + i, i + 1); the ranks of size n are 0 …
+C(k+n-1, n) - 1. So a sub-multiset is found by arithmetic, without a table.
 """
 
 from __future__ import annotations

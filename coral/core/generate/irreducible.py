@@ -1,8 +1,9 @@
 """Which multisets are worth keeping: not matched by a smaller one, nor by a split into two.
 
 X is *dominated* if X less one node does as well; *reducible* if some split (A, B) of its nodes gives
-V(A) + V(B) ≥ T(X), where V is the best total throughput of any partition into templates: the same nodes, in the same
-domain, at the same charges. A reducible template is never needed by a plan, except where it is running already.
+V(A) + V(B) ≥ T(X), where V is the best total throughput of any partition into templates: the same nodes,
+in the same domain, at the same charges. A reducible template is never needed by a plan, except where it
+is running already.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ def undominated(rows: Block, throughput: Floats, smaller: Floats, binomial: Ints
 def irreducible(
     rows: Block, throughput: Floats, totals: Sequence[Floats], binomial: Ints
 ) -> tuple[NDArray[np.bool_], Floats]:
-    """Which rows no split matches, and V of every row. `totals[k]` is V by rank of the multisets of size k + 1."""
+    """Which rows no split matches, and V of every row.
+
+    `totals[k]` is V, by rank, of the multisets of size k + 1.
+    """
     size = rows.shape[1]
     offsets = np.concatenate([[0], np.cumsum([len(total) for total in totals])]).astype(np.int64)
     keep = np.zeros(len(rows), np.bool_)

@@ -17,15 +17,16 @@ from coral.types.program import Floats
 
 def roles_of(stages: int) -> tuple[Role, ...]:
     """The role of each stage of a pipeline."""
-    return ("only",) if stages == 1 else ("first", *("mid",) * (stages - 2), "last")
+    middle: tuple[Role, ...] = ("mid",) * (stages - 2)
+    return ("only",) if stages == 1 else ("first", *middle, "last")
 
 
 def split(rates: Sequence[Floats], layers: int) -> tuple[int, ...]:
     """Layers per stage, each at least 1, summing to `layers`, with the greatest possible least rate.
 
-    `rates[s][j-1]` is f_s(j), non-increasing. Each layer goes to the stage that is fastest with one more: the
-    least rate is t* (the closed form takes the same values in the same order), and what slack there is goes where
-    it leaves the most.
+    `rates[s][j-1]` is f_s(j), non-increasing. Each layer goes to the stage that is fastest with one
+    more: the least rate is t* (the closed form takes the same values in the same order), and what slack
+    there is goes where it leaves the most.
     """
     if not 1 <= len(rates) <= layers:
         raise LibraryError(f"{layers} layers cannot be split over {len(rates)} stages")

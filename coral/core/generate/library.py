@@ -1,9 +1,10 @@
 """A template library on disk: one Parquet and one tables file per (model, phase), and a JSON manifest.
 
-Of all combinations that were solved, the *undominated* templates are stored (no smaller set of nodes does as well);
-`irreducible` flags those that no split matches. A row holds its nodes and the stage of each; layers and weights follow
-from the T̂ table beside it. Files are named by the hash of their inputs and the manifest is replaced in one step, so a
-reader sees an old library or a new one, never half of either.
+Of all combinations that were solved, the *undominated* templates are stored (no smaller set of nodes
+does as well); `irreducible` flags those that no split matches. A row holds its nodes and the stage of
+each; layers and weights follow from the T̂ table beside it. Files are named by the hash of their inputs
+and the manifest is replaced in one step, so a reader sees an old library or a new one, never half of
+either.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def partitions(nodes: int, groups: int) -> tuple[Labels, Masks]:
     """
     strings: list[tuple[int, ...]] = [()]
     for _ in range(nodes):
-        strings = [s + (v,) for s in strings for v in range(min(max(s, default=-1) + 2, groups))]
+        strings = [(*s, v) for s in strings for v in range(min(max(s, default=-1) + 2, groups))]
     labels = np.array([s for s in strings if max(s) == groups - 1], np.int8).reshape(-1, nodes)
     masks = np.zeros((len(labels), groups), np.int32)
     for i in range(nodes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coral.core.profile.device import Device
 from coral.core.profile.grid import WorkGrid
@@ -63,7 +64,8 @@ def mixed(device: Device, role: Role, tp: int, stages: Sequence[int]) -> Floats:
         hop = device.hop_s(q + b, S)
         within = (loaded <= (slo.decode_s / S - hop)[:, None]) & possible[:, None]
         within &= steps[:, None] * (loaded + hop[:, None]) <= slo.prefill_s / S
-        found.append(_best(rates, within.reshape(len(chunks), len(rows), -1).any(axis=0), limit))
+        bearable: NDArray[np.bool_] = within.reshape(len(chunks), len(rows), -1).any(axis=0)
+        found.append(_best(rates, bearable, limit))
     return np.array(found)
 
 
@@ -125,6 +127,7 @@ def _budget(device: Device, rows: Floats, stages: int) -> Floats:
     return (device.model.slo.prefill_s / stages - device.hop_s(rows, stages))[:, None]
 
 
-def _best(rates: Floats, within: Floats, limit: Floats) -> Floats:
+def _best(rates: Floats, within: NDArray[np.bool_], limit: Floats) -> Floats:
     """`[L]`: the best rate among batches within their budget, capped by memory."""
-    return np.minimum(np.where(within, rates, 0.0).max(axis=0), np.maximum(limit, 0.0))
+    best: Floats = np.where(within, rates, 0.0).max(axis=0)
+    return np.minimum(best, np.maximum(limit, 0.0))

@@ -5,9 +5,10 @@ Per layer   max(2 · active parameters · tokens / F,  weight bytes read / B)
 Head        max(2 · hidden · vocab · rows / F, head bytes / B)
 All-reduce  two per layer: latency + 2 (t-1)/t · tokens · hidden · bytes / link
 
-F and B are peak figures times an efficiency. Experts: those that a batch hits, E (1 - (1 - k/E)^tokens), are read;
-the active ones are computed. A link below 64 GB/s is PCIe, which GPUs share: measured all-reduce of 8.4 M bf16 on
-L40S (0.89, 6.7, 15.8 ms at TP 2, 4, 8) is link / (1.25 t) from t = 3 on, within 2 %.
+F and B are peak figures times an efficiency. Experts: those that a batch hits, E (1 - (1 - k/E)^tokens),
+are read; the active ones are computed. A link below 64 GB/s is PCIe, which GPUs share: measured
+all-reduce of 8.4 M bf16 on L40S (0.89, 6.7, 15.8 ms at TP 2, 4, 8) is link / (1.25 t) from t = 3 on,
+within 2 %.
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ class Efficiency(Struct, frozen=True, kw_only=True):
 
 
 class RooflineStepCost(Struct, frozen=True, kw_only=True):
-    """`coral.hookspecs.profiler.StepCost` from a shape and a GPU's data sheet. `step_s` is elementwise: the fields of
-    its work, and `layers`, may be numpy arrays that broadcast."""
+    """`coral.hookspecs.profiler.StepCost` from a shape and a GPU's data sheet.
+
+    `step_s` is elementwise: the fields of its work, and `layers`, may be arrays that broadcast.
+    """
 
     shape: ModelShape
     gpu: Gpu

@@ -1,22 +1,25 @@
 """From step costs to T̂_j(g): the greatest throughput of a node that holds j layers of a stage.
 
-Symbols: L layers, S stages, j layers held, ℓ_p and ℓ_d the SLOs, P the prompt length at the SLO's percentile,
-in and out mean tokens, t(·) a step's seconds, t_k the tensor parallel degree. Rules (their version is part of the
-library's hash):
+Symbols: L layers, S stages, j layers held, ℓ_p and ℓ_d the SLOs, P the prompt length at the SLO's
+percentile, in and out mean tokens, t(·) a step's seconds, t_k the tensor parallel degree. Rules (their
+version is part of the library's hash):
 
-* **Budget.** Of ℓ each of S stages has ℓ/S less its hop: NIC latency + rows · hidden · bytes / NIC rate (S = 1: none).
-* **Memory** of one device: (weights + KV) / t_k + fixed bytes. KV in flight is what the scheduler reserves
-  (`ReservationRule`, whole blocks), times the requests in flight by Little's law at the SLO: throughput × ℓ of the
-  whole pipeline, which is never less than what is there. One request of P tokens must fit in any case. Of a model
-  with sliding windows the worst run of j layers counts.
-* **Prefill**, prompt tokens/s: a step of b prompts, one of length P and b - 1 of mean length, is within its budget;
-  prompts beyond the engine's tokens per step take several steps. Best b · in / t over b.
+* **Budget.** Of ℓ each of S stages has ℓ/S less its hop: NIC latency + rows · hidden · bytes / NIC rate
+  (S = 1: none).
+* **Memory** of one device: (weights + KV) / t_k + fixed bytes. KV in flight is what the scheduler
+  reserves (`ReservationRule`, whole blocks), times the requests in flight by Little's law at the SLO:
+  throughput × ℓ of the whole pipeline, which is never less than what is there. One request of P tokens
+  must fit in any case. Of a model with sliding windows the worst run of j layers counts.
+* **Prefill**, prompt tokens/s: a step of b prompts, one of length P and b - 1 of mean length, is within
+  its budget; prompts beyond the engine's tokens per step take several steps. Best b · in / t over b.
 * **Decode**, output tokens/s: a step of b rows at mean context is within its budget. Best b / t over b.
-* **Mixed**, requests/s x: a steady step has b decode rows and p = b · in / out prompt tokens, so x = (b/out) / t(p, b).
-  Chunks of q ≥ p prompt tokens must be bearable: a step with q and b is within ℓ_d/S, and the ceil(P/q) such steps of a
-  prompt of length P are within ℓ_p/S. Best x over (q, b).
-* **A node of k GPUs** is the best of k/t_k data-parallel slices of degree t_k, where the heads and the engine allow t_k.
-* Rates are capped by memory (a node may idle), so fewer layers never do worse: T̂ is made non-increasing in j.
+* **Mixed**, requests/s x: a steady step has b decode rows and p = b · in / out prompt tokens, so x =
+  (b/out) / t(p, b). Chunks of q ≥ p prompt tokens must be bearable: a step with q and b is within ℓ_d/S,
+  and the ceil(P/q) such steps of a prompt of length P are within ℓ_p/S. Best x over (q, b).
+* **A node of k GPUs** is the best of k/t_k data-parallel slices of degree t_k, where the heads and the
+  engine allow t_k.
+* Rates are capped by memory (a node may idle), so fewer layers never do worse: T̂ is made non-increasing
+  in j.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ RULES_VERSION = 1
 
 
 class ThroughputTable(Struct, frozen=True, kw_only=True, eq=False):
-    """T̂ of one (model, phase): `rate[S-1, role, j-1, type]`, and the tensor parallel degree it is reached with.
+    """T̂ of one (model, phase): `rate[S-1, role, j-1, type]`, and the tensor parallel degree it is
+    reached with.
 
     Roles are in the order of `ROLES`; `only` is filled for S = 1, the others for S ≥ 2.
     """
@@ -51,11 +55,11 @@ class ThroughputTable(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def layers(self) -> int:
-        return self.rate.shape[2]
+        return int(self.rate.shape[2])
 
     @property
     def max_stages(self) -> int:
-        return self.rate.shape[0]
+        return int(self.rate.shape[0])
 
 
 def throughput_table(
