@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coral.core.operate.arrivals import ArrivalBatching, Arrived
+from coral.core.operate.batching import FirstStageBatching, Piece
+
+
+def sizes(pieces: Sequence[Piece]) -> list[tuple[str, int, int]]:
+    return [(piece.request, piece.start, len(piece.tokens)) for piece in pieces]
+
+
+def test_decode_rows_go_first_and_prompts_take_the_rest() -> None:
+    batching = FirstStageBatching(step_tokens=8, step_requests=4)
+    batching.open("a", [1], 100)
+    batching.next()
+    batching.feed("a", 7)
+    batching.open("b", list(range(10)), 100)
+    assert sizes(batching.next()) == [("a", 1, 1), ("b", 0, 7)]
+
+
+def test_a_long_prompt_delays_a_short_one_by_at_most_one_chunk() -> None:
+    batching = FirstStageBatching(step_tokens=8, step_requests=4)
+    batching.open("long", list(range(100)), 200)
+    assert sizes(batching.next()) == [("long", 0, 8)]
+    batching.open("short", [1, 2, 3], 10)
+    assert ("short", 0, 3) in sizes(batching.next()) + sizes(batching.next())
+
+
+def test_decode_rows_never_keep_prompts_out() -> None:
+    batching = FirstStageBatching(step_tokens=8, step_requests=2)
+    for name in "abc":
+        batching.open(name, [1], 100)
+    while batching.ready:
+        batching.next()
+    for name in "abc":
+        batching.feed(name, 1)
+    batching.open("prompt", [1, 2, 3], 100)
+    assert sizes(batching.next()) == [("a", 1, 1), ("prompt", 0, 3)]
+    assert sizes(batching.next()) == [("b", 1, 1), ("c", 1, 1)]
+
+
+def test_a_sequence_waits_at_the_edge_of_its_reservation() -> None:
+    batching = FirstStageBatching(step_tokens=8, step_requests=2)
+    batching.open("a", [1, 2, 3, 4], 3)
+    assert sizes(batching.next()) == [("a", 0, 3)]
+    assert not batching.ready
+    batching.extend("a", 6)
+    assert sizes(batching.next()) == [("a", 3, 1)]
+
+
+def test_a_closed_sequence_is_gone() -> None:
+    batching = FirstStageBatching(step_tokens=8, step_requests=2)
+    batching.open("a", [1, 2], 3)
+    batching.close("a")
+    batching.close("a")
+    assert not batching.ready
+    assert batching.next() == []
+
+
+@given(
+    prompts=st.lists(st.integers(1, 40), min_size=1, max_size=8),
+    step_tokens=st.integers(1, 16),
+    step_requests=st.integers(1, 6),
+)
+def test_every_token_runs_once_in_order_and_limits_hold(
+    prompts: list[int], step_tokens: int, step_requests: int
+) -> None:
+    batching = FirstStageBatching(step_tokens=step_tokens, step_requests=step_requests)
+    for index, length in enumerate(prompts):
+        batching.open(str(index), list(range(length)), 1000)
+    ran: dict[str, list[int]] = {str(index): [] for index in range(len(prompts))}
+    while batching.ready:
+        pieces = batching.next()
+        assert 0 < sum(len(piece.tokens) for piece in pieces) <= step_tokens
+        assert len(pieces) <= step_requests
+        assert len({piece.request for piece in pieces}) == len(pieces)
+        for piece in pieces:
+            assert piece.start == len(ran[piece.request])
+            ran[piece.request] += piece.tokens
+    assert ran == {str(index): list(range(length)) for index, length in enumerate(prompts)}
+
+
+def arrived(request: str, start: int, n: int, attempt: int = 0) -> Arrived[str]:
+    return Arrived(request, attempt, start, n, f"{request}@{start}")
+
+
+def names(chunks: Sequence[Arrived[str]]) -> list[str]:
+    return [chunk.payload for chunk in chunks]
+
+
+def test_arrivals_of_several_senders_share_a_step_and_chunks_of_one_stay_in_order() -> None:
+    batching: ArrivalBatching[str] = ArrivalBatching(step_tokens=10, step_requests=3)
+    for name in ("a", "b"):
+        batching.open(name, 0, 100)
+    for chunk in (arrived("a", 0, 4), arrived("a", 4, 4), arrived("b", 0, 2)):
+        assert batching.arrive(chunk)
+    assert names(batching.next()) == ["a@0", "b@0"]
+    assert names(batching.next()) == ["a@4"]
+    assert not batching.ready
+
+
+def test_a_stale_attempt_is_dropped_and_a_closed_sequence_returns_what_was_left() -> None:
+    batching: ArrivalBatching[str] = ArrivalBatching(step_tokens=10, step_requests=3)
+    batching.open("a", 1, 6)
+    assert not batching.arrive(arrived("a", 0, 4, attempt=0))
+    assert not batching.arrive(arrived("x", 0, 4))
+    batching.arrive(arrived("a", 0, 4, attempt=1))
+    batching.arrive(arrived("a", 4, 4, attempt=1))
+    assert sorted(names(batching.close("a"))) == ["a@0", "a@4"]
+    assert not batching.ready
+
+
+def test_rows_beyond_the_reservation_wait_for_the_extension() -> None:
+    batching: ArrivalBatching[str] = ArrivalBatching(step_tokens=10, step_requests=3)
+    batching.open("a", 0, 4)
+    batching.arrive(arrived("a", 0, 4))
+    batching.arrive(arrived("a", 4, 1))
+    batching.arrive(arrived("a", 5, 1))
+    assert names(batching.next()) == ["a@0"]
+    assert not batching.ready
+    batching.extend("a", 5)
+    assert names(batching.next()) == ["a@4"]
+    assert not batching.ready
+    batching.extend("a", 8)
+    assert names(batching.next()) == ["a@5"]
+
+
+def test_a_chunk_larger_than_a_step_runs_alone() -> None:
+    batching: ArrivalBatching[str] = ArrivalBatching(step_tokens=4, step_requests=3)
+    for name in ("a", "b"):
+        batching.open(name, 0, 100)
+        batching.arrive(arrived(name, 0, 6))
+    assert names(batching.next()) == ["a@0"]
+    assert names(batching.next()) == ["b@0"]
