@@ -17,8 +17,10 @@ from coral.types.program import Floats
 
 def roles_of(stages: int) -> tuple[Role, ...]:
     """The role of each stage of a pipeline."""
-    middle: tuple[Role, ...] = ("mid",) * (stages - 2)
-    return ("only",) if stages == 1 else ("first", *middle, "last")
+    if stages == 1:
+        return ("only",)
+    middle: list[Role] = ["mid"] * (stages - 2)
+    return ("first", *middle, "last")
 
 
 def split(rates: Sequence[Floats], layers: int) -> tuple[int, ...]:

@@ -64,7 +64,7 @@ def mixed(device: Device, role: Role, tp: int, stages: Sequence[int]) -> Floats:
         hop = device.hop_s(q + b, S)
         within = (loaded <= (slo.decode_s / S - hop)[:, None]) & possible[:, None]
         within &= steps[:, None] * (loaded + hop[:, None]) <= slo.prefill_s / S
-        bearable: NDArray[np.bool_] = within.reshape(len(chunks), len(rows), -1).any(axis=0)
+        bearable = np.logical_or.reduce(within.reshape(len(chunks), len(rows), -1), axis=0)
         found.append(_best(rates, bearable, limit))
     return np.array(found)
 

@@ -1,0 +1,121 @@
+"""The closed form against brute force: every assignment of nodes to stages, every composition of layers."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from coral.core.generate.combinations import binomials, block, rank_without
+from coral.core.generate.layers import placement
+from coral.core.generate.search import Search, search
+from coral.core.profile.throughput import ThroughputTable
+from coral.types.hardware import NodeType
+from coral.types.program import Floats
+
+INSTANCES = 10_000
+PARTS = 10
+CASES_PER_TABLE = 10
+
+
+def random_rates(rng: np.random.Generator, stages: int, layers: int, types: int) -> Floats:
+    """`[S, role, L, type]`, non-increasing in layers, with ties, zeros and a dependence on S."""
+    shape = (stages, 4, layers, types)
+    rate = rng.uniform(0.2, 5, (stages, 4, 1, types)) * -np.sort(-rng.uniform(0, 1, shape), axis=2)
+    if rng.random() < 0.4:
+        rate = np.round(rate * 4)  # many ties
+    holds = rng.integers(0, layers + 1, (stages, 4, 1, types))
+    rate = np.where(np.arange(1, layers + 1)[:, None] > holds, 0.0, rate)
+    if rng.random() < 0.3:
+        rate[:, :3] = rate[:, 1:2]  # roles alike
+    if rng.random() < 0.4:
+        rate = np.minimum.accumulate(rate, axis=0)  # tighter budgets
+    return np.ascontiguousarray(rate)
+
+
+def brute_force(rate: Floats, members: tuple[int, ...]) -> float:
+    """The greatest throughput over all S, node labels and layer compositions."""
+    layers, nodes = rate.shape[2], len(members)
+    best = 0.0
+    for stages in range(1, min(nodes, layers, len(rate)) + 1):
+        roles = [3] if stages == 1 else [0, *[1] * (stages - 2), 2]
+        for labels in itertools.product(range(stages), repeat=nodes):
+            if len(set(labels)) < stages:
+                continue
+            groups = [
+                [m for m, label in zip(members, labels, strict=True) if label == s] for s in range(stages)
+            ]
+            of = [
+                rate[stages - 1, role][:, held].sum(axis=1) for role, held in zip(roles, groups, strict=True)
+            ]
+            for cuts in itertools.combinations(range(1, layers), stages - 1):
+                counts = np.diff((0, *cuts, layers))
+                best = max(best, min(of[s][counts[s] - 1] for s in range(stages)))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(PARTS))
+def test_equals_brute_force(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    done = 0
+    while done < INSTANCES // PARTS:
+        layers, types = int(rng.integers(1, 8)), int(rng.integers(1, 5))
+        nodes = int(rng.choice([1, 2, 3, 4, 5], p=[0.1, 0.3, 0.35, 0.22, 0.03]))
+        stages = int(rng.integers(1, nodes + 1))
+        rate = random_rates(rng, stages, layers, types)
+        found = search(
+            Search(rate=rate, memory_bytes=np.ones(types), memory_limit=float(nodes), max_nodes=nodes)
+        )
+        by_usage = {
+            tuple(u): (t, i)
+            for i, (u, t) in enumerate(zip(found.usage.tolist(), found.throughput, strict=True))
+        }
+        for _ in range(CASES_PER_TABLE):
+            members = tuple(sorted(rng.integers(0, types, nodes).tolist()))
+            expected = brute_force(rate, members)
+            # Rows that a smaller set of nodes matches are not kept: the best of all subsets is the answer.
+            subsets = {s for n in range(1, nodes + 1) for s in itertools.combinations(members, n)}
+            usages = [tuple(np.bincount(s, minlength=types).tolist()) for s in subsets]
+            answer = max((by_usage[u][0] for u in usages if u in by_usage), default=0.0)
+            assert answer == pytest.approx(expected, rel=1e-9, abs=1e-12), (seed, done, members)
+            whole = by_usage.get(tuple(np.bincount(members, minlength=types).tolist()))
+            if whole is not None:
+                _check_placement(rate, members, found.stage_of[whole[1]][:nodes].tolist(), expected)
+            done += 1
+
+
+def _check_placement(rate: Floats, members: tuple[int, ...], stage_of: list[int], expected: float) -> None:
+    kinds = tuple(NodeType(f"gpu{c}", 1) for c in range(rate.shape[3]))
+    table = ThroughputTable(node_types=kinds, rate=rate, tp=np.ones(rate.shape, np.int8))
+    placed = placement(table, members, stage_of)
+    assert placed.throughput == pytest.approx(expected, rel=1e-9)
+    assert [stage.first_layer for stage in placed.stages] == [0, *(s.end_layer for s in placed.stages[:-1])]
+    assert placed.stages[-1].end_layer == rate.shape[2]
+    assert all(stage.layers >= 1 and stage.nodes for stage in placed.stages)
+    assert sum(placed.nodes.values()) == len(members)
+    assert all(node.throughput > 0 for stage in placed.stages for node in stage.nodes)
+
+
+@pytest.mark.parametrize(("types", "size"), [(1, 1), (1, 4), (3, 2), (4, 5), (7, 3)])
+def test_blocks_are_all_multisets_in_order_of_rank(types: int, size: int) -> None:
+    rows = block(types, size)
+    assert sorted(map(tuple, rows.tolist())) == sorted(
+        itertools.combinations_with_replacement(range(types), size)
+    )
+    binomial = binomials(types)
+    assert [rank_without(row, size, -1, binomial) for row in rows] == list(range(len(rows)))
+
+
+def test_roles_move_layers_off_the_last_stage() -> None:
+    """Two equal nodes; the head costs as much as two layers: the last stage holds two fewer."""
+    layers = 12
+    j = np.arange(1, layers + 1)
+    rate = np.zeros((2, 4, layers, 1))
+    rate[1, 0, :, 0] = rate[1, 1, :, 0] = 1 / j
+    rate[1, 2, :, 0] = 1 / (j + 2)
+    found = search(Search(rate=rate, memory_bytes=np.ones(1), memory_limit=2.0, max_nodes=2))
+    assert found.throughput.tolist() == [pytest.approx(1 / 7)]
+    table = ThroughputTable(node_types=(NodeType("a", 1),), rate=rate, tp=np.ones(rate.shape, np.int8))
+    placed = placement(table, (0, 0), found.stage_of[0][:2].tolist())
+    assert [stage.layers for stage in placed.stages] == [7, 5]
