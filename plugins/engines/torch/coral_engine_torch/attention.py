@@ -80,4 +80,4 @@ def _with_sinks(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sinks: 
     top = torch.maximum(scores.amax(-1, keepdim=True), sinks.float())
     weights = (scores - top).exp_()
     weights /= weights.sum(-1, keepdim=True) + (sinks.float() - top).exp()
-    return weights.to(value.dtype) @ value
+    return torch.matmul(weights.to(value.dtype), value)

@@ -76,7 +76,7 @@ class Checkpoint:
         self._open.clear()
 
     def _fill(self, file: BinaryIO, flat: Tensor, name: str) -> None:
-        view = memoryview(flat.view(torch.uint8).numpy())
+        view = memoryview(flat.view(torch.uint8).numpy().data)
         while len(view):
             count = os.readv(file.fileno(), [view])
             if count == 0:

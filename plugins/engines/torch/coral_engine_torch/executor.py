@@ -61,7 +61,7 @@ class Executor:
     ) -> tuple[Tensor, Tensor, Tensor]:
         arch = self._arch
         qkv = apply(attention.qkv, h).view(len(h), -1, arch.head_dim)
-        q, k, v = qkv.split([arch.heads, arch.kv_heads, arch.kv_heads], 1)
+        q, k, v = torch.split(qkv, [arch.heads, arch.kv_heads, arch.kv_heads], 1)
         if attention.q_norm is not None:
             q = rms_norm(q, (arch.head_dim,), attention.q_norm, arch.norm_eps)
             k = rms_norm(k, (arch.head_dim,), attention.k_norm, arch.norm_eps)

@@ -49,7 +49,7 @@ def interleaved_experts(h: Tensor, experts: Experts, chosen: int, alpha: float, 
 def _dispatch(h: Tensor, index: Tensor, share: Tensor, expert: Expert) -> Tensor:
     """Sum over the chosen experts of share · expert(h); `index`, `share` are `[T, chosen]`."""
     out = torch.zeros_like(h)
-    for e in index.unique().tolist():
+    for e in torch.unique(index).tolist():
         rows, place = (index == e).nonzero(as_tuple=True)
         out.index_add_(0, rows, expert(e, h[rows]) * share[rows, place, None])
     return out

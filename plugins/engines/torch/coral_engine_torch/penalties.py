@@ -38,7 +38,7 @@ def adjust(row: Tensor, sequence: Sequence) -> None:
         penalty = sampling.repetition_penalty
         row[seen] = torch.where(logits > 0, logits / penalty, logits * penalty)
     if (sampling.presence_penalty or sampling.frequency_penalty) and sequence.generated:
-        ids, counts = _ids(sequence.generated, row).unique(return_counts=True)
+        ids, counts = torch.unique(_ids(sequence.generated, row), return_counts=True)
         row[ids] -= sampling.frequency_penalty * counts + sampling.presence_penalty
 
 

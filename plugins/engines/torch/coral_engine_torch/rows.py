@@ -34,7 +34,7 @@ def bits(tensor: Tensor) -> NDArray[np.generic]:
 
 def to_buffer(tensor: Tensor) -> memoryview:
     """The tensor's bytes in host memory, C order; no copy where it lies there already."""
-    return memoryview(bits(tensor.detach().contiguous().cpu())).cast("B")
+    return bits(tensor.detach().contiguous().cpu()).data.cast("B")
 
 
 def fill(tensor: Tensor, data: Buffer, what: str) -> None:
@@ -65,7 +65,7 @@ def join(parts: Sequence[tuple[str, int, HiddenRows | None]], width: int, dtype:
             raise EngineError(
                 f"chunk of {request}: expected {name_of(dtype)} {(n, width)} hidden rows, got {found}"
             )
-        data = rows.data if rows.device == "cpu" else to_buffer(torch.from_dlpack(rows.data))
+        data = rows.data if rows.device == "cpu" else to_buffer(torch.utils.dlpack.from_dlpack(rows.data))
         fill(out[low : low + n], data, f"chunk of {request}")
         low += n
     return out

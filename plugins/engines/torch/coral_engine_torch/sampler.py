@@ -92,7 +92,7 @@ def _pick(scores: Tensor, settings: Rows[Sampling], numbers: Rows[float], filter
 def _kept(weights: Tensor, settings: Rows[Sampling]) -> Tensor:
     """Which tokens stay: min_p, then top_k, then the fewest whose share of what is left reaches top_p."""
     vocab = weights.shape[-1]
-    ranked, order = weights.sort(-1, descending=True, stable=True)
+    ranked, order = weights.sort(dim=-1, descending=True, stable=True)
     ranked = ranked * (ranked >= _column([s.min_p for s in settings], weights) * ranked[:, :1])
     k = torch.tensor([s.top_k if s.top_k > 0 else vocab for s in settings], device=weights.device)
     ranked = ranked * (torch.arange(vocab, device=weights.device) < k[:, None])
@@ -116,7 +116,7 @@ def _logprobs(
         if sampling.logprobs is not None:
             row = torch.log_softmax(logits[i], -1)
             values, ids = row.topk(min(sampling.logprobs, len(row)))
-            top = tuple(map(TokenLogprob, ids.tolist(), values.tolist()))
+            top = tuple(TokenLogprob(t, v) for t, v in zip(ids.tolist(), values.tolist(), strict=True))
             found[i] = (float(row[tokens[i]]), top)
     return found
 
