@@ -26,7 +26,7 @@ def write_tokenizer(fields: Fields, folder: Path) -> None:
             mend="take a checkpoint with tokenizer.json",
         )
     tokens = fields.texts("tokenizer.ggml.tokens")
-    merges = [tuple(merge.split(" ")) for merge in fields.texts("tokenizer.ggml.merges")]
+    merges = [(a, b) for a, _, b in (merge.partition(" ") for merge in fields.texts("tokenizer.ggml.merges"))]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     tokenizer.pre_tokenizer = _words(fields)

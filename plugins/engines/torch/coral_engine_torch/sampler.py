@@ -116,7 +116,8 @@ def _logprobs(
         if sampling.logprobs is not None:
             row = torch.log_softmax(logits[i], -1)
             values, ids = row.topk(min(sampling.logprobs, len(row)))
-            top = tuple(TokenLogprob(t, v) for t, v in zip(ids.tolist(), values.tolist(), strict=True))
+            pairs = zip(ids.tolist(), values.tolist(), strict=True)
+            top = tuple(TokenLogprob(token=token, logprob=value) for token, value in pairs)
             found[i] = (float(row[tokens[i]]), top)
     return found
 
