@@ -36,19 +36,17 @@ class Endpoint(ABC):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         options = self._hall.options
-        read = False
         try:
             self._hall.check_open()
             body = await read_body(
                 scope, receive, max_bytes=options.max_body_bytes, timeout_s=options.client_timeout_s
             )
-            read = True
             job = await self.job(body)
             self._hall.check_open()
         except ClientLeft:
             return
         except RequestError as error:
-            await send_error(send, self._hall.advise(error), close=not read)
+            await send_error(send, self._hall.advise(error), close=error.status == 408)
             return
         except Exception:
             log.exception("%s: a request could not be understood", scope["path"])

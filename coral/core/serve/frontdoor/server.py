@@ -12,6 +12,8 @@ import uvicorn
 from coral.core.serve.frontdoor.app import FrontDoor
 from coral.errors import UsageError
 
+USER_TIMEOUT_MS = 60_000
+
 
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
@@ -87,6 +89,10 @@ def _bind(host: str, port: int) -> socket.socket:
         raise UsageError(f"serve.http: {host!r} is no address: {error}") from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # Accepted sockets inherit it: the kernel ends a connection whose client takes nothing, also one
+        # that the application has given up while bytes were left to send.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
         listener.bind(address)
         listener.listen(2048)
         listener.setblocking(False)

@@ -43,6 +43,8 @@ class EventStream:
         self._moved: dict[Sequence, None] = {}
         self._out: deque[Message] = deque()
         self._unsent: Unsent | None = None
+        self._last = False
+        """What was handed to the server last ends the answer."""
         self._closed = False
         """Everything has been written, or nothing more can be."""
         self._fault: Exception | None = None
@@ -115,6 +117,7 @@ class EventStream:
     def _write(self) -> None:
         while self._out:
             message = self._out.popleft()
+            self._last = message.get("more_body") is False
             try:
                 self._unsent = send_now(self._send, message)
             except OSError:  # the server's way to say that the client is gone
@@ -125,7 +128,7 @@ class EventStream:
                 self._generation.blocked_s = asyncio.get_running_loop().time()
                 self._wake.set()
                 return
-            if message.get("more_body") is False:
+            if self._last:
                 self._close()
 
     def _close(self) -> None:
@@ -164,6 +167,9 @@ class EventStream:
             return
         self._unsent = None
         self._generation.blocked_s = None
+        if self._last:
+            self._close()
+            return
         self._write()
         if self._unsent is None and not self._closed:
             self._flusher.add(self)

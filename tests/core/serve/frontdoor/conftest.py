@@ -16,6 +16,7 @@ from coral.core.serve.frontdoor.server import HttpServer, serve
 from coral.core.serve.frontdoor.text.vocabulary import Vocabulary
 from coral.testing.serving import Reply, ScriptedServing
 from coral.testing.text_folder import byte_level_tokenizer, write_text_folder
+from coral.types.request import GenerateRequest
 
 LIMIT = 512
 Scene = Callable[[ScriptedServing, HttpServer], Coroutine[Any, Any, None]]
@@ -36,12 +37,12 @@ def vocabulary() -> Vocabulary:
 def play(text_folder: Path, vocabulary: Vocabulary) -> Play:
     """play(scene, reply): run the scene against a listening front door, at most 30 s.
 
-    `reply` is the text of every answer, or a Reply.
+    `reply` is the text of every answer, or a Reply, or what makes one of a request.
     """
 
     def run(
         scene: Scene,
-        reply: str | Reply = "Hello",
+        reply: str | Reply | Callable[[GenerateRequest], Reply] = "Hello",
         *,
         options: FrontDoorOptions | None = None,
         step_s: float = 0.001,
@@ -53,8 +54,8 @@ def play(text_folder: Path, vocabulary: Vocabulary) -> Play:
         model = ServedModel(
             name="tiny", folder=str(text_folder), max_request_tokens=LIMIT, created=1_700_000_000, ready=True
         )
-        answer = reply
-        serving = ScriptedServing([model], lambda _: answer, step_s=step_s)
+        answer = _always(reply) if isinstance(reply, Reply) else reply
+        serving = ScriptedServing([model], answer, step_s=step_s)
 
         async def main() -> None:
             http = await serve(build_app(serving, options), "127.0.0.1", 0)
@@ -68,3 +69,7 @@ def play(text_folder: Path, vocabulary: Vocabulary) -> Play:
         return serving
 
     return run
+
+
+def _always(reply: Reply) -> Callable[[GenerateRequest], Reply]:
+    return lambda _: reply

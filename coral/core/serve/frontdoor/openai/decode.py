@@ -52,7 +52,7 @@ def _wrong_type(text: str) -> RequestError:
         return RequestError(
             f"{kind} must be {wanted}, not {_words(expected[2])}.", param=path or None, code="invalid_type"
         )
-    said = text[: at.start()] if at else text
+    said = text[: at.start()] if at else text  # a number that no type can hold, for one
     return RequestError(f"{name} is not valid: {said}.", param=path or None, code="invalid_value")
 
 

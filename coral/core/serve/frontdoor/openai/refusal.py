@@ -55,7 +55,11 @@ async def send_json(
 
 
 async def send_error(send: Send, error: RequestError, *, close: bool = False) -> None:
-    """Refuse. `close`: the connection cannot be used again (its body was not read)."""
+    """Refuse. `close`: the connection cannot be used again (the rest of its body will not come).
+
+    A body that is only too large is better left to the server to read and forget: closing on a client that
+    still sends resets the connection, and the refusal is lost with it.
+    """
     headers = error_headers(error)
     if close:
         headers.append((b"connection", b"close"))
