@@ -15,6 +15,7 @@ from coral.core.serve.frontdoor.server import HttpServer
 from coral.testing.serving import Reply, ScriptedServing
 
 Play = Callable[..., ScriptedServing]
+TEXT = {"type": "text", "text": "a"}
 CHAT: dict[str, Any] = {
     "model": "tiny",
     "messages": [
@@ -44,6 +45,7 @@ COMPLETION: dict[str, Any] = {
     "logprobs": 1,
     "echo": False,
 }
+KEYS = ["role", "content", "type", "text", "5", "-1", "include_usage"]
 VALUES = st.recursive(
     st.none()
     | st.booleans()

