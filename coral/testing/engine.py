@@ -223,6 +223,13 @@ class EngineContract(Contract):
         together = whole.generate(requests, chunk=4)
         assert {name: tokens(found) for name, found in together.items()} == alone
 
+    def test_tokens_depend_on_the_whole_prompt(self, whole: Route) -> None:
+        """Prompts with the same last token: a stage that ignores the KV would not tell them apart."""
+        sampling = Sampling(temperature=0.0, max_tokens=8, logprobs=3)
+        first = whole.generate([asked("a", (5, 9, 23, 8), sampling)])["a"]
+        other = whole.generate([asked("a", (61, 70, 11, 8), sampling)])["a"]
+        assert first != other
+
     def test_two_stages_equal_one(self, whole: Route, halves: Route) -> None:
         requests = [asked(f"r{i}", prompt) for i, prompt in enumerate(PROMPTS)]
         one, two = whole.generate(requests), halves.generate(requests, chunk=5)
