@@ -40,7 +40,7 @@ def build(config: ConfigOption = DEFAULT_CONFIG, sets: SetOption = None, as_json
     if as_json:
         told = [
             {
-                "model": entry.model.name,
+                "model": entry.model,
                 "phase": entry.phase,
                 "hash": entry.hash,
                 "combinations": entry.combinations,
@@ -55,7 +55,7 @@ def build(config: ConfigOption = DEFAULT_CONFIG, sets: SetOption = None, as_json
         ("model", "phase", "combinations", "templates", "irreducible"),
         [
             (
-                entry.model.name,
+                entry.model,
                 entry.phase,
                 f"{entry.combinations:,}",
                 f"{entry.rows:,}",

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from coral.core.config import Config
-from coral.core.generate.build import GenerateOptions, Progress, build_library
+from coral.core.generate.build import GenerateOptions, Progress, build_library, depends_on
 from coral.core.generate.engines import EnginesOf
 from coral.core.generate.library import TemplateLibrary
 from coral.core.generate.node_types import node_types, worst_hop
@@ -77,5 +77,11 @@ def _refused_everywhere(model: ModelSpec, gpus: Mapping[str, Gpu], engines: Engi
 
 def _named(models: Sequence[ModelSpec], kinds: Sequence[NodeType], gpus: Mapping[str, Gpu]) -> str:
     """Folder of the manifest: one for each set of models and hardware, so that deployments do not meet."""
-    told = msgspec.json.encode([models, [str(kind) for kind in kinds], sorted(gpus.items())])
-    return hashlib.blake2b(told, digest_size=8).hexdigest()
+    content = msgspec.json.encode(
+        [
+            [depends_on(model) | {"phases": model.phases} for model in models],
+            [str(kind) for kind in kinds],
+            sorted(gpus.items()),
+        ]
+    )
+    return hashlib.blake2b(content, digest_size=8).hexdigest()

@@ -27,6 +27,7 @@ from coral.core.generate.search import Found, Search, combinations_within, searc
 from coral.core.profile.device import Hop
 from coral.core.profile.throughput import RULES_VERSION, ThroughputTable, throughput_table
 from coral.core.profile.weights import model_bytes
+from coral.core.profile.workload import Workload
 from coral.hookspecs.engine import EngineCapabilities
 from coral.hookspecs.profiler import StepCost
 from coral.types.hardware import Gpu, NodeType
@@ -138,7 +139,7 @@ def _job(
         "coral": coral.__version__,
         "rules": RULES_VERSION,
         "format": FORMAT,
-        "model": msgspec.to_builtins(model),
+        "model": depends_on(model),
         "phase": phase,
         "options": msgspec.to_builtins(options),
         "hop": msgspec.to_builtins(hop),
@@ -150,8 +151,20 @@ def _job(
     }
     digest = hashlib.blake2b(msgspec.json.encode(inputs, order="sorted"), digest_size=12).hexdigest()
     count = combinations_within(memory, task.memory_limit, options.max_nodes)
-    entry = Entry(model=model, phase=phase, hash=digest, inputs=inputs)
+    in_flight = Workload(model, block_size=1).in_flight(phase)  # the block size does not enter it
+    entry = Entry(
+        model=model.name, phase=phase, slo=model.slo, in_flight=in_flight, hash=digest, inputs=inputs
+    )
     return Job(entry=entry, rates=rates, task=task, combinations=count)
+
+
+def depends_on(model: ModelSpec) -> dict[str, Any]:
+    """What templates depend on: not how much is asked for, nor what it is worth."""
+    fields: dict[str, Any] = msgspec.to_builtins(model)
+    for name in ("phases", "priority", "initialization_s"):
+        del fields[name]
+    del fields["demand"]["requests_per_s"]
+    return fields
 
 
 def _origin(cost: StepCost) -> dict[str, Any]:

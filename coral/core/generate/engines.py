@@ -45,7 +45,8 @@ class EnginesOf:
                 self._progress(0.0, 0.0, f"step cost of {model.name} on {gpu.name}")
             section = self._sections[model.name]
             state = Path(self._config.state.folder).expanduser()
-            measure = MeasuringRun(self._engines[model.name], model.engine, state)
+            options = self._config.engine_of(section).options.model_dump(mode="json")
+            measure = MeasuringRun(self._engines[model.name], model.engine, state, options=options)
             self._costs[key] = self._profiler.step_cost(
                 model.shape, gpu, model.engine, dtype=section.dtype, measure=measure
             )

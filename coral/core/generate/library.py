@@ -13,7 +13,6 @@ import hashlib
 import io
 import os
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,10 @@ from coral.core.generate.layers import placement, template_id
 from coral.core.generate.search import Found
 from coral.core.profile.files import write_atomically
 from coral.core.profile.throughput import ThroughputTable
-from coral.core.profile.workload import Workload
 from coral.errors import LibraryError
 from coral.hookspecs.planner import TemplateTable
 from coral.types.hardware import NodeType
-from coral.types.model import ModelSpec, Phase
+from coral.types.model import Phase, Slo
 from coral.types.placement import Template
 
 FORMAT = 1
@@ -42,8 +40,11 @@ MEND = "run `coral templates build`"
 class Entry(Struct, frozen=True, kw_only=True):
     """One (model, phase) of the manifest. `inputs` is what `hash` was taken of, for people."""
 
-    model: ModelSpec
+    model: str
     phase: Phase
+    slo: Slo
+    in_flight: float
+    """Requests in flight per unit of throughput."""
     hash: str
     inputs: dict[str, Any]
     rows: int = 0
@@ -54,7 +55,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        return f"{self.model.name}/{self.phase}"
+        return f"{self.model}/{self.phase}"
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
@@ -122,11 +123,6 @@ class StoredTemplates:
             irreducible=rows["irreducible"].to_numpy(),
         )
 
-    @cached_property
-    def _in_flight(self) -> float:
-        """Requests in flight per unit of throughput; the block size does not enter it."""
-        return Workload(self.entry.model, block_size=1).in_flight(self.entry.phase)
-
     def template(self, row: int) -> Template:
         if not 0 <= row < self.entry.rows:
             raise LibraryError(f"{self.entry.key} has {self.entry.rows} templates, no row {row}")
@@ -139,15 +135,14 @@ class StoredTemplates:
                 f"row {row} of {self.entry.key} claims {throughput}, its placement gives {placed.throughput}",
                 mend="delete the library and build it anew",
             )
-        model = self.entry.model
         return Template(
-            id=template_id(model.name, self.entry.phase, placed),
-            model=model.name,
+            id=template_id(self.entry.model, self.entry.phase, placed),
+            model=self.entry.model,
             phase=self.entry.phase,
-            slo=model.slo,
+            slo=self.entry.slo,
             placement=placed,
             throughput=throughput,
-            max_concurrency=throughput * self._in_flight,
+            max_concurrency=throughput * self.entry.in_flight,
         )
 
 

@@ -50,7 +50,8 @@ def best_templates(
 
 def _prices(table: TemplateTable, offers: Sequence[Offer]) -> Floats:
     each = np.array([node_price(kind, offers) for kind in table.node_types])
-    return np.where(table.usage > 0, table.usage * each, 0.0).sum(axis=1)
+    total: Floats = np.where(table.usage > 0, table.usage * each, 0.0).sum(axis=1)
+    return total
 
 
 def _ranked(template: Template, price: float) -> Ranked:

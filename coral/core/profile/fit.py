@@ -50,7 +50,10 @@ def fit(measured: Measurements, gpu: str) -> AffineStepCost:
 
     seconds = np.array([point.seconds for point in measured.points], float)
     if not seconds.size or not np.all(np.isfinite(seconds)) or seconds.min() <= 0:
-        raise ProfileError(f"measurements of engine {measured.engine!r} on {gpu!r} hold no usable times")
+        raise ProfileError(
+            f"measurements of engine {measured.engine!r} on {gpu!r} hold no usable times",
+            mend="every step must take a positive, finite time (the mock engine: give it a `cost`)",
+        )
     matrix: Floats = np.array([terms(point) for point in measured.points], float) / seconds[:, None]
     told = np.flatnonzero(matrix.any(axis=0))
     if len(seconds) < len(told):

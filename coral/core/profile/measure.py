@@ -7,8 +7,10 @@ import os
 import platform
 import signal
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,13 +25,22 @@ from coral.types.step import Measurements
 class MeasuringRun:
     """`coral.hookspecs.profiler.Measure` of one engine.
 
-    Results lie in `<state>/measurements/`, one JSON file for each (shape, engine and version, dtype, threads,
-    model of CPU); devices that differ only in memory share one.
+    Results lie in `<state>/measurements/`, one JSON file for each (shape, engine with its version
+    and options, dtype, threads, model of CPU); devices that differ only in memory share one.
     """
 
-    def __init__(self, engine: Engine, name: str, state: Path, *, deadline_s: float = 300.0) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        state: Path,
+        *,
+        options: Mapping[str, Any] | None = None,
+        deadline_s: float = 300.0,
+    ) -> None:
         self.engine = engine
         self.name = name
+        self.options = dict(options or {})
         self.folder = state / "measurements"
         self.deadline_s = deadline_s
 
@@ -52,7 +63,9 @@ class MeasuringRun:
 
     def path(self, shape: ModelShape, gpu: Gpu, dtype: str) -> Path:
         version = self.engine.capabilities(shape, gpu).version
-        key = msgspec.json.encode([shape, self.name, version, dtype, gpu.threads, cpu_model()])
+        key = msgspec.json.encode(
+            [shape, self.name, version, self.options, dtype, gpu.threads, cpu_model()], order="sorted"
+        )
         digest = hashlib.blake2b(key, digest_size=8).hexdigest()
         return self.folder / f"{self.name}-{shape.architecture}-{dtype}-{digest}.json"
 
