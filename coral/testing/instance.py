@@ -142,7 +142,7 @@ class InstanceUnderTest:
         self._grace_s = grace_s
         self._leave_out = leave_out
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._control = Router(self._context)
+        self.control = Router(self._context)
         self._tokens = Pull(self._context)
         self._logs = tempfile.TemporaryDirectory(prefix="coral-instance-")
         self._beaten = 0.0
@@ -151,7 +151,7 @@ class InstanceUnderTest:
 
     def __enter__(self) -> InstanceUnderTest:
         command = scheduler_process.command(
-            coordinator=self._control.address,
+            coordinator=self.control.address,
             instance=self.spec.instance,
             generation=self.spec.generation,
             start_timeout_s=self._start_timeout_s,
@@ -171,7 +171,7 @@ class InstanceUnderTest:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self._control.close(linger_ms=0)
+        self.control.close(linger_ms=0)
         self._tokens.close(linger_ms=0)
         self._context.term()
         self._logs.cleanup()
@@ -204,13 +204,13 @@ class InstanceUnderTest:
 
     def submit(self, request: GenerateRequest) -> None:
         self.answers[request.id] = Answer(tokens=list(request.generated), received=[])
-        self._control.send(self.spec.instance, wire.Submit(request=request))
+        self.control.send(self.spec.instance, wire.Submit(request=request))
 
     def abort(self, *requests: str) -> None:
-        self._control.send(self.spec.instance, wire.Abort(requests=requests))
+        self.control.send(self.spec.instance, wire.Abort(requests=requests))
 
     def send(self, message: wire.Message) -> None:
-        self._control.send(self.spec.instance, message)
+        self.control.send(self.spec.instance, message)
 
     def generate(
         self, requests: Iterable[GenerateRequest], *, late: int = 0, timeout_s: float = 120.0
@@ -242,7 +242,9 @@ class InstanceUnderTest:
         """Wait until nothing is in flight and all blocks are free; the stats then."""
 
         def idle() -> bool:
+            self.stats = None
             self.send(wire.AskStats())
+            self.wait(lambda: self.stats is not None, timeout_s, "stats")
             stats = self.stats
             return (
                 stats is not None
@@ -267,10 +269,10 @@ class InstanceUnderTest:
     def serve(self, seconds: float) -> None:
         """Take what has arrived, waiting at most so long for the first message."""
         poller = zmq.Poller()
-        poller.register(self._control.socket, zmq.POLLIN)
+        poller.register(self.control.socket, zmq.POLLIN)
         poller.register(self._tokens.socket, zmq.POLLIN)
         poller.poll(int(seconds * 1000))
-        for _, message in self._control.drain():
+        for _, message in self.control.drain():
             self._obey(message)
         for tokens in self._tokens.drain():
             if isinstance(tokens, wire.Tokens):
@@ -279,7 +281,7 @@ class InstanceUnderTest:
         if self.beating and now - self._beaten >= 1.0 and self.ready is not None:
             self._beaten = now
             if self.scheduler is not None and self.scheduler.poll() is None:
-                self._control.send(self.spec.instance, wire.Heartbeat(at_s=time.time()))
+                self.control.send(self.spec.instance, wire.Heartbeat(at_s=time.time()))
 
     def _received(self, ids: Sequence[str]) -> int:
         return sum(len(self.answers[i].received) for i in ids if i in self.answers)
@@ -288,7 +290,7 @@ class InstanceUnderTest:
         match message:
             case wire.SchedulerHello() if not self.workers:
                 run = wire.RunInstance(spec=self.spec, tokens_address=self._tokens.address)
-                self._control.send(self.spec.instance, run)
+                self.control.send(self.spec.instance, run)
                 for stage in self.spec.stages:
                     for spec, _ in stage:
                         if spec.node not in self._leave_out:

@@ -56,6 +56,8 @@ class Scheduler:
         self._state: InstanceState | None = None
         self._early: dict[str, wire.WorkerHello] = {}
         self._stats: dict[str, EngineStats] = {}
+        self._asked: set[str] = set()
+        """Nodes that have not answered the last `AskStats`."""
         self._sent_stats: wire.InstanceStats | None = None
         self._started = self._heard = self._beaten = time.monotonic()
         self._exit: int | None = None
@@ -144,9 +146,11 @@ class Scheduler:
                 else:
                     self._coordinator.send(wire.Drained(instance=self._instance))
             case wire.AskStats():
+                self._asked = set(self._stats)
                 for node in self._stats:
                     self._nodes.send(node, message)
-                self._send_stats(always=True)
+                if not self._asked:
+                    self._send_stats(always=True)
             case wire.Shutdown():
                 self._end(0, message.reason or "told to end")
             case wire.Heartbeat() | wire.Abort():
@@ -222,7 +226,7 @@ class Scheduler:
                 if startup.all_wired and self._spec is not None:
                     self._begin(self._spec, startup)
             case wire.WorkerStats():
-                self._stats[node] = message.stats
+                self._heard_stats(node, message)
             case _:
                 log.warning("%s: %s sent %s while starting", self._instance, node, type(message).__name__)
 
@@ -252,7 +256,7 @@ class Scheduler:
             case wire.SequenceFailed():
                 self._carry_out(state.sequence_failed(node, message.request, message.attempt, message.reason))
             case wire.WorkerStats():
-                self._stats[node] = message.stats
+                self._heard_stats(node, message)
             case wire.Wired():
                 pass  # told a new address of the coordinator
             case _:
@@ -284,6 +288,14 @@ class Scheduler:
                 capacities=self._startup.capacities,
             )
         )
+
+    def _heard_stats(self, node: str, message: wire.WorkerStats) -> None:
+        """Whoever asked for stats gets them when every node has answered."""
+        self._stats[node] = message.stats
+        if node in self._asked:
+            self._asked.discard(node)
+            if not self._asked:
+                self._send_stats(always=True)
 
     def _send_stats(self, *, always: bool = False) -> None:
         state = self._state

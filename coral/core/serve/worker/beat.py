@@ -16,6 +16,8 @@ from coral.core.serve.net.wire import Heartbeat, Shutdown, WorkerFailed
 log = logging.getLogger("coral.worker")
 
 BEAT_S = 1.0
+FIRST_CONTACT_S = 10.0
+"""A scheduler is there before its workers: one that is not heard at all within this time is gone."""
 SUFFIX = "#beat"
 """A node's heartbeat socket is known to the scheduler under the node's name with this suffix."""
 EXIT_ORPHANED = 3
@@ -41,33 +43,34 @@ class Beat(threading.Thread):
         self._node = node
         self._grace_s = grace_s
         self._step_limit_s = step_limit_s
-        self._stop = threading.Event()
+        self._quit = threading.Event()
         self.ended = ""
         self.step_since = 0.0
         """Monotonic start of the step that runs now; 0 between steps. Set by the main thread."""
 
     def stop(self) -> None:
-        self._stop.set()
+        self._quit.set()
         self.join()
 
     def run(self) -> None:
         socket = Dealer(self._context, self._scheduler, identity=self._node + SUFFIX)
         heard = time.monotonic()
+        patience_s = min(self._grace_s, FIRST_CONTACT_S)
         leave_at = float("inf")
         try:
-            while not self._stop.is_set():
+            while not self._quit.is_set():
                 socket.send(Heartbeat(at_s=time.time()))
-                self._stop.wait(BEAT_S)
+                self._quit.wait(BEAT_S)
                 messages = socket.drain()
                 now = time.monotonic()
                 if messages:
-                    heard = now
+                    heard, patience_s = now, self._grace_s
                 for message in messages:
                     if isinstance(message, Shutdown) and not self.ended:
                         self.ended = message.reason or "told to end"
                         leave_at = now + message.grace_s
-                if now - heard > self._grace_s and not self.ended:
-                    self.ended = f"the scheduler has been silent for {self._grace_s:g} s"
+                if now - heard > patience_s and not self.ended:
+                    self.ended = f"the scheduler has been silent for {patience_s:g} s"
                     leave_at = now + BEAT_S
                 if now > leave_at:
                     log.error("%s: ended in the middle of its work: %s", self._node, self.ended)
