@@ -20,6 +20,7 @@ from coral.types.request import GenerateRequest
 
 LIMIT = 512
 Scene = Callable[[ScriptedServing, HttpServer], Coroutine[Any, Any, None]]
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 Play = Callable[..., ScriptedServing]
 
 
@@ -34,7 +35,13 @@ def vocabulary() -> Vocabulary:
 
 
 @pytest.fixture
-def play(text_folder: Path, vocabulary: Vocabulary) -> Play:
+def loop_factory() -> LoopFactory:
+    """A module may override it, to run its scenes on another event loop too."""
+    return asyncio.new_event_loop
+
+
+@pytest.fixture
+def play(text_folder: Path, vocabulary: Vocabulary, loop_factory: LoopFactory) -> Play:
     """play(scene, reply): run the scene against a listening front door, at most 30 s.
 
     `reply` is the text of every answer, or a Reply, or what makes one of a request.
@@ -65,7 +72,8 @@ def play(text_folder: Path, vocabulary: Vocabulary) -> Play:
             finally:
                 await http.stop(grace_s=0.2)
 
-        asyncio.run(main())
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(main())
         return serving
 
     return run

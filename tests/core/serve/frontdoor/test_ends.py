@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+import uvloop
 
 from coral.core.serve.frontdoor.options import FrontDoorOptions
 from coral.core.serve.frontdoor.server import HttpServer
@@ -22,6 +23,12 @@ Play = Callable[..., ScriptedServing]
 ENDLESS = Reply(tokens=(65,) * 500, hang=True)
 BODY = {"model": "tiny", "prompt": "hi", "max_tokens": 500}
 SCOPE: dict[str, Any] = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def loop_factory(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLoop]:
+    factory: Callable[[], asyncio.AbstractEventLoop] = request.param
+    return factory
 
 
 def raw_request(stream: bool) -> bytes:
