@@ -1,0 +1,323 @@
+"""`coral serve` whole, with the mock engine: real processes, sockets, HTTP, a layout of the plan's."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coral.testing.system import PROGRAM, ServingSystem, coral_serve
+from coral.testing.tiny import make_tiny
+from coral.testing.waiting import wait_until
+
+GRACE_S = 3.0
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny("llama", tmp_path_factory.mktemp("models") / "tiny", layers=6)
+
+
+@pytest.fixture(scope="session")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shared, so that the library is built once."""
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture
+def config(tiny: Path, state: Path, tmp_path: Path) -> dict[str, Any]:
+    """Machines too small for the whole model, so that only a pipeline serves it."""
+    return {
+        "models": [
+            {
+                "name": "tiny",
+                "source": str(tiny),
+                "slo": {"prefill": "2s", "decode": "500ms"},
+                "demand": {"requests_per_s": 2, "input_tokens": 20, "output_tokens": 10},
+                "dtype": "float32",
+            }
+        ],
+        "engine": {
+            "use": "mock",
+            "vocab": 259,
+            "load": "100ms",
+            "cost": {"overhead_s": 0.001, "layer_s": 0.003, "token_s": 1e-6},
+        },
+        "clouds": [
+            {
+                "use": "local",
+                "folder": str(tmp_path / "cloud"),
+                "machines": [
+                    {"name": "small", "memory": "160MiB", "price": 0.1, "count": 3},
+                    {"name": "big", "memory": "320MiB", "price": 0.15, "count": 2},
+                ],
+            }
+        ],
+        "serve": {"http": "127.0.0.1:0", "grace": GRACE_S, "start_timeout": "60s", "drain_timeout": "10s"},
+        "state": {"folder": str(state)},
+    }
+
+
+@pytest.fixture
+def system(config: dict[str, Any], tmp_path: Path) -> Iterator[ServingSystem]:
+    with coral_serve(config, tmp_path) as made:
+        made.wait_ready()
+        yield made
+
+
+def body(**more: Any) -> dict[str, Any]:
+    return {"model": "tiny", "prompt": "Hello there", "max_tokens": 12, "temperature": 0, **more}
+
+
+def test_it_comes_up_answers_and_ends_with_nothing_left(system: ServingSystem) -> None:
+    assert system.get("/ready")[0] == 200
+    code, answer = system.post("/v1/completions", body())
+    assert code == 200, answer
+    assert answer["usage"]["completion_tokens"] == 12
+    assert system.post("/v1/completions", body())[1]["choices"] == answer["choices"]
+    state = system.status()
+    assert state["phase"] == "up"
+    assert state["requests"]["finished"] == 2
+    running = system.processes()
+    for instance in state["instances"]:
+        assert instance["scheduler"]["pid"] in running
+        for stage in instance["stages"]:
+            assert {node["pid"] for node in stage["nodes"]} <= set(running)
+    assert {machine["agent_pid"] for machine in state["machines"]} <= set(running)
+    assert "curl http://127.0.0.1:" in system.output()
+    assert system.stop(signal.SIGTERM) == 0
+    system.wait_gone(2.0)
+
+
+def test_what_runs_is_what_coral_plan_says(system: ServingSystem, tmp_path: Path) -> None:
+    state = system.status()
+    assert system.stop(signal.SIGINT) == 0
+    argv = [sys.executable, "-c", PROGRAM, "plan", "--json", "--config", str(tmp_path / "coral.json")]
+    said = json.loads(subprocess.run(argv, capture_output=True, check=True, timeout=120).stdout)
+    plan = said.get("plan", said)
+    assert state["plan"]["instances"] == plan["instances"]
+    assert state["plan"]["machines"] == plan["machines"]
+    wanted = sorted(
+        (stage["first_layer"], stage["end_layer"], sorted(str(n["node_type"]["gpu"]) for n in stage["nodes"]))
+        for planned in plan["instances"]
+        for stage in planned["template"]["placement"]["stages"]
+        for _ in range(planned["count"])
+    )
+    running = sorted(
+        (
+            stage["first_layer"],
+            stage["end_layer"],
+            sorted(n["node_type"].rpartition(" x")[0] for n in stage["nodes"]),
+        )
+        for instance in state["instances"]
+        for stage in instance["stages"]
+    )
+    assert running == wanted
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("words", ["preparing", "planner is up", "starts:", "workers loaded"])
+def test_signals_while_it_comes_up_leave_nothing(
+    config: dict[str, Any], tmp_path: Path, number: signal.Signals, words: str
+) -> None:
+    config["engine"]["load"] = "20s"
+    with coral_serve(config, tmp_path) as system:
+        system.wait_said(words if words != "workers loaded" else "starts:")
+        if words == "workers loaded":
+            wait_until(lambda: any("serve.worker" in line for line in system.processes().values()), 30)
+        assert system.stop(number) == 0, system.log()
+        system.wait_gone(2.0)
+
+
+def test_a_request_in_flight_finishes_before_the_end(system: ServingSystem) -> None:
+    answers: list[tuple[int, Any]] = []
+    asking = threading.Thread(
+        target=lambda: answers.append(system.post("/v1/completions", body(max_tokens=60)))
+    )
+    asking.start()
+    wait_until(lambda: system.status()["requests"]["in_flight"] == 1, 10)
+    assert system.stop(signal.SIGTERM) == 0
+    asking.join(10)
+    [(code, answer)] = answers
+    assert (code, answer["usage"]["completion_tokens"]) == (200, 60)
+
+
+def test_a_second_signal_does_not_wait_for_requests(config: dict[str, Any], tmp_path: Path) -> None:
+    config["engine"]["cost"]["overhead_s"] = 0.2
+    config["serve"]["drain_timeout"] = "60s"
+    with coral_serve(config, tmp_path) as system:
+        system.wait_ready()
+        answers: list[int] = []
+
+        def ask() -> None:
+            try:
+                answers.append(system.post("/v1/completions", body(max_tokens=400))[0])
+            except OSError:  # cut off
+                answers.append(0)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        wait_until(lambda: system.status()["requests"]["in_flight"] == 1, 10)
+        system.process.send_signal(signal.SIGINT)
+        system.wait_said("stopping", 10)
+        started = time.monotonic()
+        assert system.stop(signal.SIGINT, within_s=20) == 0
+        assert time.monotonic() - started < 15
+        asking.join(10)
+        assert answers[0] != 200
+        system.wait_gone(2.0)
+
+
+def test_kill_9_of_the_coordinator_ends_everything_within_the_grace_time(system: ServingSystem) -> None:
+    assert len(system.processes()) >= 4
+    system.process.kill()
+    system.process.wait(5)
+    seconds = system.wait_gone(GRACE_S + 7.0)
+    assert seconds <= GRACE_S + 7.0
+
+
+def test_machines_of_a_killed_run_are_found_and_given_back(config: dict[str, Any], tmp_path: Path) -> None:
+    config["serve"]["grace"] = "120s"
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    with coral_serve(config, first) as old:
+        old.wait_ready()
+        old.process.kill()
+        old.process.wait(5)
+        assert old.processes()
+        with coral_serve(config, second) as new:
+            new.wait_ready()
+            assert "an earlier run left" in new.log()
+            old.wait_gone(5.0)
+            assert new.stop() == 0
+
+
+def test_a_killed_worker_costs_no_request(config: dict[str, Any], tmp_path: Path) -> None:
+    config["models"][0]["demand"]["requests_per_s"] = 12
+    with coral_serve(config, tmp_path) as system:
+        system.wait_ready()
+        state = system.status()
+        if len(state["instances"]) < 2:
+            pytest.fail(f"the plan has one instance only: {state['plan']}")
+        answers: list[tuple[int, Any]] = []
+
+        def ask() -> None:
+            answers.append(system.post("/v1/completions", body(max_tokens=80)))
+
+        asking = [threading.Thread(target=ask) for _ in range(4)]
+        for one in asking:
+            one.start()
+        wait_until(lambda: system.status()["requests"]["in_flight"] == 4, 10)
+        loaded = next(i for i in system.status()["instances"] if i["load"])
+        os.kill(loaded["stages"][-1]["nodes"][0]["pid"], signal.SIGKILL)
+        for one in asking:
+            one.join(30)
+        assert [code for code, _ in answers] == [200] * 4
+        texts = {answer["choices"][0]["text"] for _, answer in answers}
+        assert len(texts) == 1, "a replay goes on with the same tokens"
+        assert system.status()["requests"]["moved"] >= 1
+        assert system.stop() == 0
+
+
+def test_a_worker_that_eats_too_much_is_ended_and_the_reason_shown(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    """The plan is made for machines as they are said to be; a worker that needs more is ended."""
+    for machine in config["clouds"][0]["machines"]:
+        machine["memory"] = "12MiB"
+    with coral_serve(config, tmp_path) as system:
+        wait_until(lambda: system.process.poll() is not None, 60)
+        assert system.process.returncode != 0
+        assert "its limit is 12 MiB" in system.log() or "memory" in system.log()
+        system.wait_gone(2.0)
+
+
+SOLVER = '''
+from __future__ import annotations
+import os, time
+from pathlib import Path
+from pydantic import BaseModel
+from coral.hookspecs import hookimpl
+from coral.hookspecs.component import Component
+
+class BadOptions(BaseModel):
+    pass
+
+class Bad:
+    """Solves by HiGHS once; then does what the file says."""
+    def __init__(self):
+        from coral_solver_highs.options import HighsOptions
+        from coral_solver_highs.solver import build
+        self.inner = build(HighsOptions())
+        self.features = self.inner.features
+    def solve(self, program, **options):
+        what = Path(__file__).with_name("do").read_text()
+        if what == "abort":
+            os.abort()
+        if what == "hang":
+            time.sleep(600)
+        return self.inner.solve(program, **options)
+
+def build(options):
+    return Bad()
+
+@hookimpl
+def coral_solvers():
+    return [Component(name="bad", summary="fails", options=BadOptions, build=build)]
+'''
+
+
+@pytest.mark.parametrize("what", ["abort", "hang"])
+def test_a_solver_that_aborts_or_hangs_stalls_no_stream(
+    config: dict[str, Any], tmp_path: Path, what: str
+) -> None:
+    (tmp_path / "bad_solver.py").write_text(SOLVER)
+    (tmp_path / "do").write_text("solve")
+    config["plugins"] = {"paths": ["./bad_solver.py"]}
+    config["solver"] = {"use": "bad", "time_limit": "1s"}
+    config["plan"] = {"every": "2s"}
+    with coral_serve(config, tmp_path) as system:
+        system.wait_ready()
+        (tmp_path / "do").write_text(what)
+        worst: list[float] = []
+        deadline = time.monotonic() + 20
+        while "the running plan stays" not in system.log() and time.monotonic() < deadline:
+            started = time.monotonic()
+            code, answer = system.post("/v1/completions", body())
+            worst.append(time.monotonic() - started)
+            assert code == 200, answer
+        assert "the running plan stays" in system.log()
+        assert max(worst) < 5.0
+        assert system.post("/v1/completions", body())[0] == 200
+        assert system.stop() == 0
+        system.wait_gone(2.0)
+
+
+def test_a_client_that_leaves_frees_its_request(system: ServingSystem) -> None:
+    import http.client
+
+    host = (system.url or "").removeprefix("http://")
+    connection = http.client.HTTPConnection(host, timeout=10)
+    connection.request(
+        "POST",
+        "/v1/completions",
+        json.dumps(body(max_tokens=400, stream=True)),
+        {"Content-Type": "application/json"},
+    )
+    answer = connection.getresponse()
+    assert answer.read(10)
+    assert system.status()["requests"]["in_flight"] == 1
+    answer.close()
+    connection.close()
+    wait_until(lambda: system.status()["requests"]["in_flight"] == 0, 3)
+    assert system.status()["requests"]["aborted"] == 1
