@@ -35,7 +35,7 @@ class ServingSystem:
     ) -> None:
         self._mark = uuid.uuid4().hex
         self._folder = folder
-        path = folder / "coral.json"
+        path = folder / "coral.yaml"
         path.write_text(json.dumps(config))  # JSON is YAML
         self.log_path = folder / "serve.log"
         with self.log_path.open("wb") as log, (folder / "serve.out").open("wb") as out:

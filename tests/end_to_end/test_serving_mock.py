@@ -20,6 +20,18 @@ from coral.testing.tiny import make_tiny
 from coral.testing.waiting import wait_until
 
 GRACE_S = 3.0
+SHAPE = {
+    "architecture": "LlamaForCausalLM",
+    "layers": 24,
+    "hidden": 1024,
+    "heads": 16,
+    "kv_heads": 4,
+    "head_dim": 64,
+    "intermediate": 4096,
+    "vocab": 259,
+    "max_positions": 2048,
+}
+"""Larger than any one machine: nominal, since the mock engine holds no weights."""
 
 
 @pytest.fixture(scope="session")
@@ -44,21 +56,22 @@ def config(tiny: Path, state: Path, tmp_path: Path) -> dict[str, Any]:
                 "slo": {"prefill": "2s", "decode": "500ms"},
                 "demand": {"requests_per_s": 2, "input_tokens": 20, "output_tokens": 10},
                 "dtype": "float32",
+                "shape": SHAPE,
             }
         ],
         "engine": {
             "use": "mock",
             "vocab": 259,
             "load": "100ms",
-            "cost": {"overhead_s": 0.001, "layer_s": 0.003, "token_s": 1e-6},
+            "cost": {"overhead_s": 0.001, "layer_s": 0.0005, "token_s": 1e-6},
         },
         "clouds": [
             {
                 "use": "local",
                 "folder": str(tmp_path / "cloud"),
                 "machines": [
-                    {"name": "small", "memory": "160MiB", "price": 0.1, "count": 3},
-                    {"name": "big", "memory": "320MiB", "price": 0.15, "count": 2},
+                    {"name": "small", "memory": "600MiB", "price": 0.1, "count": 3},
+                    {"name": "big", "memory": "1GiB", "price": 0.15, "count": 2},
                 ],
             }
         ],
@@ -101,7 +114,7 @@ def test_it_comes_up_answers_and_ends_with_nothing_left(system: ServingSystem) -
 def test_what_runs_is_what_coral_plan_says(system: ServingSystem, tmp_path: Path) -> None:
     state = system.status()
     assert system.stop(signal.SIGINT) == 0
-    argv = [sys.executable, "-c", PROGRAM, "plan", "--json", "--config", str(tmp_path / "coral.json")]
+    argv = [sys.executable, "-c", PROGRAM, "plan", "--json", "--config", str(tmp_path / "coral.yaml")]
     said = json.loads(subprocess.run(argv, capture_output=True, check=True, timeout=120).stdout)
     plan = said.get("plan", said)
     assert state["plan"]["instances"] == plan["instances"]
