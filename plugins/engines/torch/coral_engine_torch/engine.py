@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,7 +13,10 @@ from coral.hookspecs.engine import EngineCapabilities, Launch
 from coral.types.hardware import Gpu
 from coral.types.model import ModelShape
 from coral_engine_torch.architecture import FAMILIES, family_of
-from coral_engine_torch.options import TorchOptions
+from coral_engine_torch.version import engine_version
+
+if TYPE_CHECKING:
+    from coral_engine_torch.options import TorchOptions
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -24,7 +27,7 @@ class TorchEngine:
 
     def capabilities(self, shape: ModelShape, gpu: Gpu) -> EngineCapabilities:
         return EngineCapabilities(
-            version=_version(),
+            version=engine_version(),
             block_size=self._options.block_size,
             dtypes=DTYPES,
             max_step_tokens=self._options.step_tokens,
@@ -73,11 +76,3 @@ def _refusal(shape: ModelShape, gpu: Gpu) -> str | None:
     if gpu.kind == "rocm":
         return f"the torch engine was not run on {gpu.kind} ({gpu.name})"
     return None
-
-
-def _version() -> str:
-    """Of this plugin, and of torch as far as the coordinator's own environment has it."""
-    try:
-        return f"{version('coral-engine-torch')}+torch{version('torch').partition('+')[0]}"
-    except PackageNotFoundError:
-        return version("coral-engine-torch")
