@@ -85,12 +85,13 @@ def read_architecture(folder: Path) -> Architecture:
             mend="take an unquantised checkpoint of the model",
         )
     try:
-        return _parse(config, family)
+        return parse(config, family)
     except KeyError as error:
         raise EngineError(f"{path} lacks {error}") from error
 
 
-def _parse(config: dict[str, Any], family: str) -> Architecture:
+def parse(config: dict[str, Any], family: str) -> Architecture:
+    """From the content of a config.json; KeyError where a size is missing."""
     heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
     moe = family in ("qwen3_moe", "gpt_oss")
     return Architecture(

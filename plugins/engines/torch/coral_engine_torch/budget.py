@@ -10,6 +10,7 @@ from msgspec import Struct
 from coral.errors import EngineError
 from coral_engine_torch.architecture import Architecture
 from coral_engine_torch.batch import GROUP_TOKENS, PIECE_SCORES
+from coral_engine_torch.sampler import DRAW_SCORES
 
 CUDA_CONTEXT_BYTES = 640 << 20
 """CUDA context, kernels and cuBLAS workspace of one process, which no allocator counts."""
@@ -43,7 +44,8 @@ def workspace_bytes(arch: Architecture, limits: Limits, itemsize: int, *, last: 
     layer = rows * itemsize * (5 * arch.hidden + 3 * (width + 2 * kv_width) + 4 * inner)
     gathered = 2 * GROUP_TOKENS * kv_width * itemsize + PIECE_SCORES * 5
     scores = 3 * PIECE_SCORES * arch.heads * 4 if arch.sinks else 0
-    logits = 6 * 4 * limits.step_requests * arch.vocab if last else 0
+    draws = 72 * max(DRAW_SCORES, arch.vocab)  # bytes per score: sorted, summed, indexed in 64 bits
+    logits = 12 * limits.step_requests * arch.vocab + draws if last else 0
     rope = limits.model_len * arch.head_dim * (itemsize + 8)
     return max(layer + gathered + scores, logits) + rope + _SLACK_BYTES
 

@@ -1,33 +1,28 @@
 """Draws the next token of each row.
 
-A draw is a pure function of the row's logits, its sampling parameters, its seed and its position: one
-uniform number per (seed, position) by the counter-based generator Philox 4x64, set against the cumulative
-distribution in the order of the vocabulary. What else is in the batch has no part in it, and a replay
-elsewhere draws the same.
+A draw is a pure function of the row's logits, its sampling parameters, its seed and its position. It is an
+exponential race: the token with the largest p / E wins, E drawn from Exp(1) by (seed, position, token), which
+picks each token with its probability p. What else is in the batch has no part in it. A replay elsewhere
+draws the same, also where rounding has moved the logits: the race's winner changes with a probability of
+about the change in p, where inverting a cumulative sum would add up the changes before the token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Rows
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from coral.errors import EngineError
 from coral.types.request import Sampling, TokenLogprob
 from coral.types.stage import Sampled
+from coral_engine_torch.noise import exponentials, stream
 from coral_engine_torch.penalties import adjust, changes
 from coral_engine_torch.sequence import Sequence
 
-_MASK = (1 << 64) - 1
-
-
-def uniform(seed: int, position: int) -> float:
-    """In [0, 1), with 53 bits, the same on every machine."""
-    counter = np.array([position, 0, 0, 0], dtype=np.uint64)
-    key = np.array([seed & _MASK, 0], dtype=np.uint64)
-    return (int(np.random.Philox(counter=counter, key=key).random_raw()) >> 11) * 2.0**-53
+DRAW_SCORES = 1 << 19
+"""Most scores (rows × vocabulary) that are worked on in double precision at once, unless one row has more."""
 
 
 @torch.inference_mode()
@@ -63,11 +58,13 @@ def _draw(scores: Tensor, settings: Rows[Sampling], positions: Rows[int]) -> lis
     tokens: list[int] = scores.argmax(-1).tolist()
     drawn = [i for i, s in enumerate(settings) if s.temperature > 0]
     plain = [i for i in drawn if not _filters(settings[i], scores.shape[-1])]
-    for rows, filtered in ((plain, False), ([i for i in drawn if i not in plain], True)):
-        if rows:
+    step = max(1, DRAW_SCORES // scores.shape[-1])
+    for kind, filtered in ((plain, False), ([i for i in drawn if i not in plain], True)):
+        for low in range(0, len(kind), step):
+            rows = kind[low : low + step]
             chosen = [settings[i] for i in rows]
-            numbers = [uniform(settings[i].seed, positions[i]) for i in rows]
-            picked = _pick(scores[rows], chosen, numbers, filtered)
+            streams = [stream(settings[i].seed, positions[i]) for i in rows]
+            picked = _pick(scores[rows], chosen, streams, filtered)
             for i, token in zip(rows, picked, strict=True):
                 tokens[i] = token
     return tokens
@@ -77,15 +74,14 @@ def _filters(sampling: Sampling, vocab: int) -> bool:
     return 0 < sampling.top_k < vocab or sampling.top_p < 1 or sampling.min_p > 0
 
 
-def _pick(scores: Tensor, settings: Rows[Sampling], numbers: Rows[float], filtered: bool) -> list[int]:
-    """Invert the cumulative distribution at `numbers`; `[R, vocab]` to R tokens."""
+def _pick(scores: Tensor, settings: Rows[Sampling], streams: Rows[int], filtered: bool) -> list[int]:
+    """The winner of each row's race; `[R, vocab]` to R tokens."""
     temperature = _column([s.temperature for s in settings], scores)
     weights = torch.softmax((scores - scores.amax(-1, keepdim=True)).double() / temperature, -1)
     if filtered:
         weights = weights * _kept(weights, settings)
-    total = weights.cumsum(-1)
-    target = _column(numbers, total) * total[:, -1:]
-    tokens: list[int] = torch.searchsorted(total, target, right=True).squeeze(-1).tolist()
+    race = weights / exponentials(streams, scores.shape[-1], scores.device)
+    tokens: list[int] = race.argmax(-1).tolist()
     return tokens
 
 
