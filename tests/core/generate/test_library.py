@@ -1,0 +1,176 @@
+"""The library on disk: what it answers, when it is built anew, and what damage and interruption do to it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coral.core.generate import build as building
+from coral.core.generate.library import open_library
+from coral.core.generate.search import Found, Search, search
+from coral.errors import LibraryError
+from tests.core.generate import library_case as case
+
+
+def contents(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.name != "manifest.json"}
+
+
+def test_templates_are_whole_placements(tmp_path: Path) -> None:
+    library = case.build(tmp_path, case.model(phases=("prefill", "decode")))
+    for phase in ("prefill", "decode"):
+        table = library.table("m", phase)
+        assert len(table.throughput) > 3
+        assert table.usage.shape == (len(table.throughput), len(table.node_types))
+        ids = set()
+        for row in range(len(table.throughput)):
+            template = library.template("m", phase, row)
+            ids.add(template.id)
+            stages = template.placement.stages
+            assert [stage.first_layer for stage in stages] == [0, *(s.end_layer for s in stages[:-1])]
+            assert stages[-1].end_layer == 12
+            assert template.throughput == pytest.approx(template.placement.throughput, rel=1e-12)
+            assert [template.nodes.get(kind, 0) for kind in table.node_types] == table.usage[row].tolist()
+            assert template.max_concurrency > 0
+        assert len(ids) == len(table.throughput)
+
+
+def test_every_stage_fits_its_nodes_memory(tmp_path: Path) -> None:
+    """Weights (tied embedding once where first and last meet), KV in flight and fixed bytes (CASES 1, 6)."""
+    library = case.build(tmp_path)
+    devices = case.gpus()
+    table = library.table("m", "mixed")
+    uneven = 0
+    for row in range(len(table.throughput)):
+        template = library.template("m", "mixed", row)
+        stages = template.placement.stages
+        uneven += len({stage.layers for stage in stages}) > 1
+        for number, stage in enumerate(stages):
+            first, last = number == 0, number == len(stages) - 1
+            for node in stage.nodes:
+                gpu = devices[node.node_type.gpu]
+                cost = case.cost(case.model(), gpu)
+                weights = cost.weight_bytes(stage.layers, first=first, last=last, tied=True)
+                # 60 + 40 tokens in blocks of 16; a request stays at most prefill SLO + 40 tokens' decode SLO.
+                in_flight = node.throughput * (2.0 + 40 * 0.2)
+                kv = in_flight * 112 * stage.layers * cost.kv_token_bytes
+                assert weights + kv + cost.fixed_bytes <= gpu.memory_bytes * (1 + 1e-9)
+    assert uneven > 0
+
+
+def test_nothing_is_rebuilt_where_nothing_changed(tmp_path: Path) -> None:
+    case.build(tmp_path)
+    before = contents(tmp_path)
+    case.build(tmp_path)
+    case.build(tmp_path, case.model(requests_per_s=9.0))  # demand is the planner's, not the library's
+    assert contents(tmp_path) == before
+
+
+def test_only_what_changed_is_rebuilt(tmp_path: Path) -> None:
+    first = case.build(tmp_path, case.model("a"), case.model("b"))
+    second = case.build(tmp_path, case.model("a"), case.model("b", decode_s=0.3))
+    a, b = "a/mixed", "b/mixed"
+    assert first.manifest.entries[a] == second.manifest.entries[a]
+    assert first.manifest.entries[b].hash != second.manifest.entries[b].hash
+    assert second.entry("b", "mixed").inputs["model"]["slo"]["decode_s"] == 0.3
+
+
+@pytest.mark.parametrize("change", [{"small_mib": 61}, {"max_nodes": 2}])
+def test_hardware_and_options_are_part_of_the_hash(tmp_path: Path, change: dict[str, int]) -> None:
+    before = case.build(tmp_path).entry("m", "mixed").hash
+    assert case.build(tmp_path, **change).entry("m", "mixed").hash != before  # type: ignore[arg-type]
+
+
+def test_rules_version_is_part_of_the_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = case.build(tmp_path).entry("m", "mixed").hash
+    monkeypatch.setattr(building, "RULES_VERSION", building.RULES_VERSION + 1)
+    assert case.build(tmp_path).entry("m", "mixed").hash != before
+
+
+def test_a_build_that_was_broken_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    solved: list[int] = []
+
+    def breaks(task: Search, progress: object = None) -> Found:
+        solved.append(1)
+        if len(solved) == 2:
+            raise KeyboardInterrupt
+        return search(task)
+
+    monkeypatch.setattr(building, "search", breaks)
+    models = (case.model("a"), case.model("b", decode_s=0.3))
+    with pytest.raises(KeyboardInterrupt):
+        case.build(tmp_path, *models)
+    with pytest.raises(LibraryError, match="no template library"):
+        open_library(tmp_path)
+    case.build(tmp_path, *models)
+    assert len(solved) == 3  # a, b broken off, b
+
+
+def test_an_interrupted_rebuild_leaves_the_old_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = case.build(tmp_path)
+
+    def breaks(task: Search, progress: object = None) -> Found:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(building, "search", breaks)
+    with pytest.raises(KeyboardInterrupt):
+        case.build(tmp_path, case.model(decode_s=0.3))
+    again = open_library(tmp_path)
+    assert again.manifest == old.manifest
+    assert again.template("m", "mixed", 0) == old.template("m", "mixed", 0)
+
+
+def test_damage_is_named_and_mended(tmp_path: Path) -> None:
+    whole = case.build(tmp_path)
+    throughput = whole.table("m", "mixed").throughput
+    rows = next(tmp_path.glob("*.parquet"))
+    rows.write_bytes(rows.read_bytes()[:-4] + b"xxxx")
+    with pytest.raises(LibraryError, match=rows.name):
+        open_library(tmp_path).table("m", "mixed")
+    mended = case.build(tmp_path)
+    assert np.array_equal(mended.table("m", "mixed").throughput, throughput)
+
+
+def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LibraryError, match="no template library"):
+        open_library(tmp_path)
+    library = case.build(tmp_path)
+    with pytest.raises(LibraryError, match=r"no decode templates of model 'm'.*holds m/mixed"):
+        library.table("m", "decode")
+    with pytest.raises(LibraryError, match="no row 1000000"):
+        library.template("m", "mixed", 1_000_000)
+
+
+def test_progress_counts_every_combination(tmp_path: Path) -> None:
+    told: list[tuple[float, float, str]] = []
+    library = case.build(tmp_path, progress=lambda *report: told.append(report))
+    combinations = library.entry("m", "mixed").combinations
+    assert told[-1][:2] == (combinations, combinations)
+    done = [report[0] for report in told]
+    assert done == sorted(done)
+
+
+def test_an_executor_gives_the_same_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "WORTH_SHARING", 0)
+    models = (case.model("a"), case.model("b", decode_s=0.3))
+    here = case.build(tmp_path / "here", *models)
+    with ThreadPoolExecutor(2) as executor:
+        there = building.build_library(
+            models,
+            case.KINDS,
+            case.gpus(),
+            case.cost,
+            case.capabilities,
+            building.GenerateOptions(max_nodes=3, memory_ratio=1e6),
+            building.Hop(latency_s=1e-3, bytes_per_s=1e9),
+            tmp_path / "there",
+            executor=executor,
+        )
+    for name in ("a", "b"):
+        assert np.array_equal(here.table(name, "mixed").usage, there.table(name, "mixed").usage)
+        assert here.template(name, "mixed", 3) == there.template(name, "mixed", 3)
