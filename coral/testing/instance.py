@@ -146,6 +146,7 @@ class InstanceUnderTest:
         self._tokens = Pull(self._context)
         self._logs = tempfile.TemporaryDirectory(prefix="coral-instance-")
         self._beaten = 0.0
+        self._stats_seen = 0
         self.beating = True
         self.scheduler: subprocess.Popen[bytes] | None = None
 
@@ -241,19 +242,20 @@ class InstanceUnderTest:
     def settled(self, timeout_s: float = 30.0) -> wire.InstanceStats:
         """Wait until nothing is in flight and all blocks are free; the stats then."""
 
-        def idle() -> bool:
-            self.stats = None
-            self.send(wire.AskStats())
-            self.wait(lambda: self.stats is not None, timeout_s, "stats")
-            stats = self.stats
-            return (
-                stats is not None
-                and not stats.running + stats.waiting
-                and all(n.free_blocks == n.total_blocks and not n.requests for n in stats.nodes.values())
-            )
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            stats = self.fresh_stats(timeout_s)
+            nodes = stats.nodes.values()
+            if not stats.running + stats.waiting and all(n.free_blocks == n.total_blocks for n in nodes):
+                return stats
+        raise InstanceFault(f"not idle within {timeout_s:g} s: {self.stats}\n{self.said()}")
 
-        self.wait(idle, timeout_s, "idle")
-        assert self.stats is not None  # idle() has seen it
+    def fresh_stats(self, timeout_s: float = 30.0) -> wire.InstanceStats:
+        """Asked for now; every node has answered."""
+        before = self._stats_seen
+        self.send(wire.AskStats())
+        self.wait(lambda: self._stats_seen > before, timeout_s, "answering with stats")
+        assert self.stats is not None  # at least one was seen
         return self.stats
 
     def wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
@@ -304,6 +306,7 @@ class InstanceUnderTest:
                 self.failed = message
             case wire.InstanceStats():
                 self.stats = message
+                self._stats_seen += 1
             case wire.Drained():
                 self.drained = True
             case wire.RequestRefused():

@@ -20,19 +20,23 @@ class MockCost(Options):
 
 
 class MockOptions(Options):
-    python: str | None = Field(None, description="interpreter of the workers; default: the coordinator's own")
-    vocab: int = Field(32_000, ge=2, description="tokens are in [0, vocab)")
-    tokens: tuple[int, ...] = Field(
-        (), description="these in turn, by position, instead of a hash of the sequence"
+    python: str | None = Field(
+        default=None, description="interpreter of the workers; default: the coordinator's own"
     )
-    block_size: int = Field(16, ge=1, description="tokens in one KV block")
-    kv_blocks: int = Field(1024, ge=1, description="KV blocks of a node")
-    width: int = Field(8, ge=1, description="numbers in a hidden row")
-    step_tokens: int = Field(512, ge=1, description="most tokens in one step of a worker")
-    step_requests: int = Field(64, ge=1, description="most requests in one step of a worker")
-    load: Duration = Field(0.0, description="how long loading takes")
+    vocab: int = Field(default=32_000, ge=2, description="tokens are in [0, vocab)")
+    tokens: tuple[int, ...] = Field(
+        default=(), description="these in turn, by position, instead of a hash of the sequence"
+    )
+    block_size: int = Field(default=16, ge=1, description="tokens in one KV block")
+    kv_blocks: int = Field(default=1024, ge=1, description="KV blocks of a node")
+    width: int = Field(default=8, ge=1, description="numbers in a hidden row")
+    step_tokens: int = Field(default=512, ge=1, description="most tokens in one step of a worker")
+    step_requests: int = Field(default=64, ge=1, description="most requests in one step of a worker")
+    load: Duration = Field(default=0.0, description="how long loading takes")
     cost: MockCost = Field(default_factory=MockCost, description="what a step costs")
-    fail_node: str = Field("", description="the node that the faults are for; empty = every node")
-    fail_at_load: str = Field("", description="fail to load, with this message")
-    fail_at_step: int = Field(0, ge=0, description="fail in this step, counted from 1; 0 = never")
-    hang_at_step: int = Field(0, ge=0, description="never return from this step, counted from 1; 0 = never")
+    fail_node: str = Field(default="", description="the node that the faults are for; empty = every node")
+    fail_at_load: str = Field(default="", description="fail to load, with this message")
+    fail_at_step: int = Field(default=0, ge=0, description="fail in this step, counted from 1; 0 = never")
+    hang_at_step: int = Field(
+        default=0, ge=0, description="never return from this step, counted from 1; 0 = never"
+    )
