@@ -36,6 +36,6 @@ class Journal:
     def say(self, topic: Topic, text: str, *, fault: bool = False) -> None:
         entry = Entry(at_s=time.time(), topic=topic, text=text, fault=fault)
         self.entries.append(entry)
-        log.log(logging.WARNING if fault else logging.INFO, "%s: %s", topic, text)
+        log.info("%s: %s", topic, text)
         for listener in self._listeners:
             listener(entry)

@@ -39,7 +39,7 @@ def main() -> int:
     library = open_library(given.library)
     entries = library.manifest.entries.values()
     for entry in entries:
-        library.table(entry.model.name, entry.phase)  # read now, so that no ask waits for the disk
+        library.table(entry.model, entry.phase)  # read now, so that no ask waits for the disk
     process = PlannerProcess(
         Answering(built["planner"], library, built["solver"]),
         coordinator=given.coordinator,
