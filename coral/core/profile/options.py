@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from coral.hookspecs.options import Bytes, Duration, Options
 
 
 class AnalyticOptions(Options):
-    """`profiler: {use: analytic}`. Shares of peak figures, and fixed costs, of GPUs that are not measured."""
+    """Shares of peak figures, and fixed costs, of GPUs that are not measured."""
 
-    compute_efficiency: float = Field(0.55, gt=0, le=1, description="share of peak FLOP/s that is reached")
-    bandwidth_efficiency: float = Field(0.75, gt=0, le=1, description="share of memory bandwidth reached")
-    launch: Duration = Field(25e-6, ge=0, description="time per layer whatever the batch")
-    overhead: Duration = Field(1e-3, ge=0, description="time per step whatever it holds")
-    memory_fraction: float = Field(0.90, gt=0, le=1, description="share of a GPU's memory that may be used")
-    workspace: Bytes = Field(1 << 30, ge=0, description="runtime and workspace on a GPU")
-    error: float = Field(0.35, ge=0, description="relative error stated for what is not measured")
+    compute_efficiency: Annotated[float, Field(gt=0, le=1)] = 0.55
+    """Share of peak FLOP/s that is reached."""
+    bandwidth_efficiency: Annotated[float, Field(gt=0, le=1)] = 0.75
+    """Share of memory bandwidth that is reached."""
+    launch: Annotated[Duration, Field(ge=0)] = 25e-6
+    """Time per layer, whatever the batch."""
+    overhead: Annotated[Duration, Field(ge=0)] = 1e-3
+    """Time per step, whatever it holds."""
+    memory_fraction: Annotated[float, Field(gt=0, le=1)] = 0.90
+    """Share of a GPU's memory that may be used."""
+    workspace: Annotated[Bytes, Field(ge=0)] = 1 << 30
+    """Runtime and workspace of the engine on a GPU."""
+    error: Annotated[float, Field(ge=0)] = 0.35
+    """Relative error that is stated for what is not measured."""

@@ -11,6 +11,7 @@ import pytest
 from coral.core.generate import build as building
 from coral.core.generate.library import open_library
 from coral.core.generate.search import Found, Search, search
+from coral.core.profile.throughput import RULES_VERSION
 from coral.errors import LibraryError
 from tests.core.generate import library_case as case
 
@@ -86,7 +87,7 @@ def test_hardware_and_options_are_part_of_the_hash(tmp_path: Path, change: dict[
 
 def test_rules_version_is_part_of_the_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = case.build(tmp_path).entry("m", "mixed").hash
-    monkeypatch.setattr(building, "RULES_VERSION", building.RULES_VERSION + 1)
+    monkeypatch.setattr(building, "RULES_VERSION", RULES_VERSION + 1)
     assert case.build(tmp_path).entry("m", "mixed").hash != before
 
 
