@@ -4,7 +4,6 @@ infeasible). Only the module of the command that runs is imported."""
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import logging
 import os
 import sys
@@ -71,7 +70,7 @@ def build_app(wanted: str | None = None, *, only: bool = False) -> typer.Typer:
     for entry in COMMANDS:
         if only and entry.name != wanted:
             app.command(entry.name, help=entry.summary)(_named_only)
-        elif importlib.util.find_spec(entry.module) is not None:
+        else:
             importlib.import_module(entry.module).register(app)
     if not only or wanted not in {entry.name for entry in COMMANDS}:
         from coral.core.plugins import load_plugins

@@ -14,7 +14,7 @@ from coral.core.config.load import LoadedConfig
 DEFAULT = "default"
 MASK = "•••"
 _SECRET = re.compile(
-    r"(^|[_.-])(token|secret|password|passwd|credentials?|api[_-]?key|access[_-]?key)s?$", re.IGNORECASE
+    r"(^|[_.-])(token|secret|password|passwd|credentials?|api[_-]?keys?|access[_-]?key)$", re.IGNORECASE
 )
 
 

@@ -89,12 +89,15 @@ class Registry:
         self.records.append(_with_error(record, [error]))
 
     def _register(self, plugin: object, record: PluginRecord) -> list[str]:
+        if self.manager.has_plugin(record.origin):
+            return [f"{record.origin} is loaded already"]
         try:
+            hash(plugin)  # the manager keeps plugins in sets
             self.manager.register(plugin, name=record.origin)
-        except (ValueError, pluggy.PluginValidationError) as error:
-            if self.manager.is_registered(plugin):
-                self.manager.unregister(plugin)
-            return [f"not a plugin of this version of Coral: {error}"]
+        except Exception as error:  # it looks at every attribute, and those are the plugin's own
+            if self.manager.has_plugin(record.origin):
+                self.manager.unregister(name=record.origin)
+            return [f"is no plugin for this version of Coral: {error}"]
         callers = self.manager.get_hookcallers(plugin) or []
         known = [f"coral_{kind}s" for kind in KINDS] + [n for n in vars(EventHooks) if n.startswith("coral_")]
         unknown = [caller.name for caller in callers if not caller.has_spec()]
