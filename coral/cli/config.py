@@ -13,6 +13,7 @@ def register(app: typer.Typer) -> None:
     group.command("show")(show)
     group.command("check")(check)
     group.command("schema")(schema)
+    group.command("reference")(reference)
     app.add_typer(group, name="config")
 
 
@@ -65,3 +66,14 @@ def schema() -> None:
     from coral.core.plugins import load_plugins
 
     print_json(config_schema(load_plugins()))
+
+
+def reference() -> None:
+    """Print the reference page of the config, in Markdown, with the options of all installed plugins.
+
+    Example: coral config reference > docs/config.md
+    """
+    from coral.core.config.reference import reference as page
+    from coral.core.plugins import load_plugins
+
+    typer.echo(page(load_plugins()), nl=False)

@@ -12,7 +12,7 @@ from coral.cli.session import JsonOption
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(invoke_without_command=True, help="List plugins; write a new one.")
+    group = typer.Typer(invoke_without_command=True)
     group.callback()(show)
     group.command("new")(new)
     app.add_typer(group, name="plugins")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from coral.core.plugins import PluginRecord, Registry
@@ -24,10 +23,11 @@ def component(name: str) -> Component:
     )
 
 
-class PluginObject(SimpleNamespace):
+class PluginObject:
     """A plugin of whatever attributes it is given."""
 
-    __hash__ = object.__hash__
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
 
 
 class StandIns:

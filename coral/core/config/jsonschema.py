@@ -57,8 +57,8 @@ def _branch(
     branch["title"] = f"{section.kind} {use}"
     branch["description"] = registry.component(section.kind, use).summary
     branch["properties"] = {
-        **branch["properties"],
         **options.get("properties", {}),
+        **branch["properties"],
         "use": {"const": use, "type": "string"},
     }
     required = [key for key in branch.get("required", []) if key not in ("use", "options")]

@@ -64,6 +64,7 @@ class DemandSection(Options):
     """What is asked of a model. Give mean lengths, or `classes`."""
 
     requests_per_s: Annotated[Float, Field(ge=0)]
+    """Requests per second."""
     input_tokens: Annotated[Float, Field(gt=0)] | None = None
     """Mean prompt tokens of a request."""
     output_tokens: Annotated[Float, Field(gt=0)] | None = None
@@ -264,6 +265,7 @@ class Config(Options):
     """One validated config, defaults filled in."""
 
     models: Annotated[tuple[ModelSection, ...], Field(min_length=1)]
+    """The models to serve."""
     generate: GenerateSection = GenerateSection()
     plan: PlanSection = _default(PlanSection)
     solver: SolverUse = _default(SolverUse)

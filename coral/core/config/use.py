@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import (
@@ -54,35 +55,47 @@ class Use(Options):
         own = {key: value[key] for key in value if key in cls.own_keys()}
         rest = {key: value[key] for key in value if key not in own}
         details: list[InitErrorDetails] = []
-        options: BaseModel = Options()
+        section: Self | None = None
+        try:
+            section = handler({**own, "options": Options()})
+        except ValidationError as error:
+            details = named_unknown_keys(error, cls.own_keys())
         name = own.get("use", cls.model_fields["use"].default)
         if isinstance(name, str):
-            options, details = _plugin_options(cls.kind, name, rest, cls.own_keys(), info)
-        try:
-            section = handler({**own, "options": options})
-        except ValidationError as error:
-            details = named_unknown_keys(error, cls.own_keys()) + details
-        if details:
+            given = section.given() if section is not None else {}
+            options, faults = _plugin_options(cls, name, {**given, **rest}, info)
+            details += faults
+            if section is not None:
+                section = section.model_copy(update={"options": options})
+        if details or section is None:
             raise ValidationError.from_exception_data(cls.__name__, details)
         return section
 
+    def given(self) -> dict[str, Any]:
+        """Core's own keys that have a value; a plugin that has an option of the same name is told it."""
+        values = {key: getattr(self, key) for key in self.own_keys() - {"use"}}
+        return {k: str(v) if isinstance(v, Path) else v for k, v in values.items() if v is not None}
+
     @model_serializer(mode="wrap")
     def _flat(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {**handler(self), **self.options.model_dump(mode="json")}
+        own = handler(self)
+        return {"use": self.use, **self.options.model_dump(mode="json"), **own}
 
 
 def _plugin_options(
-    kind: str, name: str, rest: dict[str, Any], own: set[str], info: ValidationInfo
+    section: type[Use], name: str, values: dict[str, Any], info: ValidationInfo
 ) -> tuple[BaseModel, list[InitErrorDetails]]:
     registry: Registry = (info.context or {})[REGISTRY]
     try:
-        model = registry.options_model(kind, name)
+        model = registry.options_model(section.kind, name)
     except PluginError as error:
         text = error.message + (f" ({error.mend})" if error.mend else "")
-        kind_of_error = PydanticCustomError("coral", "{text}", {"text": text})
-        return Options(), [InitErrorDetails(type=kind_of_error, loc=("use",), input=None)]
+        kind = PydanticCustomError("coral", "{text}", {"text": text})
+        return Options(), [InitErrorDetails(type=kind, loc=("use",), input=None)]
+    own = section.own_keys()
+    told = {key: value for key, value in values.items() if key not in own or key in model.model_fields}
     try:
-        return model.model_validate(rest, context=info.context), []
+        return model.model_validate(told, context=info.context), []
     except ValidationError as error:
         # Once more here, for options that do not derive from Options, and to know core's own keys too.
-        return Options(), named_unknown_keys(error, [*own, *model.model_fields])
+        return Options(), named_unknown_keys(error, own | set(model.model_fields))

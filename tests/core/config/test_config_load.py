@@ -10,8 +10,11 @@ from coral.core.config import load_config, open_config, parse_config
 from coral.core.config.effective import effective, masked
 from coral.core.config.overrides import parse_set
 from coral.errors import ConfigError
+from coral.hookspecs import hookimpl
+from coral.hookspecs.component import EngineComponent
+from coral.hookspecs.options import Options
 from coral.hookspecs.planner import PlanOptions
-from coral.testing.stand_ins import stand_in_registry
+from coral.testing.stand_ins import PluginObject, record, stand_in_registry
 from coral.types.model import Demand, ModelShape, RequestClass, Slo
 
 MODEL: dict[str, Any] = {
@@ -20,7 +23,7 @@ MODEL: dict[str, Any] = {
     "slo": {"prefill": "1600ms", "decode": "100ms"},
     "demand": {"requests_per_s": 10, "input_tokens": 1155, "output_tokens": 211},
 }
-SHAPE = {
+SHAPE: dict[str, Any] = {
     "architecture": "LlamaForCausalLM", "layers": 4, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16,
     "intermediate": 128, "vocab": 256, "max_positions": 512,
 }  # fmt: skip
@@ -351,3 +354,26 @@ def _written(folder: Path, given: dict[str, Any]) -> Path:
     path = folder / "coral.yaml"
     path.write_text(yaml.safe_dump(given))
     return path
+
+
+def test_a_plugin_with_an_option_of_cores_name_is_told_the_value(tmp_path: Path) -> None:
+    class EngineOptions(Options):
+        python: str | None = None
+        step_tokens: int = 512
+        own: int = 1
+
+    engine = EngineComponent(name="vllm", summary="", options=EngineOptions, build=str, load=str)
+    registry = stand_in_registry()
+    registry.add(PluginObject(coral_engines=hookimpl(lambda: [engine])), record("vllm"))
+    given = tree(engine={"use": "vllm", "python": "venv/bin/python", "own": 2})
+    config = parse_config(given, registry=registry, folder=tmp_path)
+    expected = str(tmp_path / "venv/bin/python")
+    assert str(config.engine.python) == expected
+    assert config.engine.step_tokens is None
+    assert config.engine.options == EngineOptions(python=expected, step_tokens=512, own=2)
+    again = parse_config(config.model_dump(mode="json"), registry=registry)
+    assert again == config
+    given["engine"]["step_tokens"] = 64
+    config = parse_config(given, registry=registry, folder=tmp_path)
+    assert config.engine.step_tokens == 64
+    assert config.engine.options == EngineOptions(python=expected, step_tokens=64, own=2)

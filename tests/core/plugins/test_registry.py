@@ -11,6 +11,31 @@ from coral.errors import EngineError, PluginError
 from coral.hookspecs import hookimpl
 from coral.hookspecs.component import Component, EngineComponent
 from coral.testing.stand_ins import PluginObject, StandInOptions, component, record, stand_in_registry
+from coral.types.hardware import NodeType
+from coral.types.stage import StageSpec
+
+STAGE = StageSpec(
+    instance="i",
+    generation=0,
+    node="n",
+    stage=0,
+    stages=1,
+    first_layer=0,
+    end_layer=1,
+    layers_total=1,
+    source="",
+    model="m",
+    engine="e",
+    dtype="float32",
+    node_type=NodeType("cpu", 1),
+    devices=(0,),
+    device_kind="cpu",
+    threads=1,
+    memory_bytes=1,
+    max_model_len=1,
+    max_step_tokens=1,
+    max_step_requests=1,
+)
 
 
 def offering(*components: Any, hook: str = "coral_routers") -> object:
@@ -166,4 +191,4 @@ def test_the_worker_half_of_an_engine() -> None:
         name="e", summary="", options=StandInOptions, build=str, load=lambda stage: ("loaded", stage.engine)
     )
     registry = registry_of(offering(loaded, hook="coral_engines"))
-    assert registry.load_stage(PluginObject(engine="e")) == ("loaded", "e")
+    assert registry.load_stage(STAGE) == ("loaded", "e")
