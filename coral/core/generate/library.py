@@ -108,9 +108,8 @@ class StoredTemplates:
 
         self.entry = entry
         files = {kind: checked(store / name, entry.sha256[name]) for kind, name in names(entry.hash).items()}
-        with np.load(io.BytesIO(files["tables"]), allow_pickle=False) as arrays:
-            types = tuple(NodeType.parse(str(name)) for name in arrays["node_types"])
-            self.rates = ThroughputTable(node_types=types, rate=arrays["rate"], tp=arrays["tp"])
+        self.rates = _tables_from(files["tables"])
+        types = self.rates.node_types
         rows = parquet.read_table(io.BytesIO(files["rows"]))
         self._stage_of = np.stack(
             [rows[name].to_numpy() for name in rows.column_names if name.startswith("stage_of_")], axis=1
@@ -164,7 +163,7 @@ def open_library(folder: Path) -> TemplateLibrary:
 
 def names(digest: str) -> Mapping[str, str]:
     """File names of an entry's parts."""
-    return {"rows": f"{digest}.parquet", "tables": f"{digest}.npz"}
+    return {"rows": f"{digest}.parquet", "tables": f"{digest}.msgpack"}
 
 
 def checked(path: Path, sha256: str) -> bytes:
@@ -243,8 +242,31 @@ def _rows(rates: ThroughputTable, found: Found) -> bytes:
     return sink.getvalue()
 
 
+class _Tables(Struct, frozen=True, kw_only=True):
+    """A `ThroughputTable`; arrays as C-ordered little-endian bytes of one shape."""
+
+    node_types: tuple[NodeType, ...]
+    shape: tuple[int, int, int, int]
+    rate: bytes
+    tp: bytes
+
+
 def _tables(rates: ThroughputTable) -> bytes:
-    sink = io.BytesIO()
-    kinds = np.array([str(kind) for kind in rates.node_types], dtype=np.str_)
-    np.savez_compressed(sink, node_types=kinds, rate=rates.rate, tp=rates.tp)
-    return sink.getvalue()
+    stages, roles, layers, types = rates.rate.shape
+    return msgspec.msgpack.encode(
+        _Tables(
+            node_types=rates.node_types,
+            shape=(stages, roles, layers, types),
+            rate=rates.rate.astype("<f8").tobytes(),
+            tp=rates.tp.astype("i1").tobytes(),
+        )
+    )
+
+
+def _tables_from(content: bytes) -> ThroughputTable:
+    stored = msgspec.msgpack.decode(content, type=_Tables)
+    return ThroughputTable(
+        node_types=stored.node_types,
+        rate=np.frombuffer(stored.rate, "<f8").astype(np.float64).reshape(stored.shape),
+        tp=np.frombuffer(stored.tp, "i1").astype(np.int8).reshape(stored.shape),
+    )
