@@ -10,7 +10,7 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 import torch
 from msgspec import Struct
@@ -33,7 +33,7 @@ class Entry(Struct, frozen=True):
 
 
 class Checkpoint:
-    """All tensors of a model folder by name. Files are opened when first read from."""
+    """All tensors of a model folder by name; a context. Files are opened when first read from."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -70,7 +70,10 @@ class Checkpoint:
             self._fill(file, part.view(-1), name)
             rows[low : low + len(part)].copy_(part)
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for file in self._open.values():
             file.close()
         self._open.clear()

@@ -8,10 +8,12 @@ from pydantic import BaseModel, ConfigDict, Field
 class TorchOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    python: str | None = Field(None, description="interpreter of the workers; default: the coordinator's own")
-    block_size: int = Field(16, ge=1, le=256, description="tokens in one KV block")
-    kv_blocks: int | None = Field(
-        None, ge=1, description="KV blocks of a node; default: as many as its memory has room for"
+    python: str | None = Field(
+        default=None, description="interpreter of the workers; default: the coordinator's own"
     )
-    step_tokens: int = Field(512, ge=1, description="most tokens in one step of a worker")
-    step_requests: int = Field(64, ge=1, description="most requests in one step of a worker")
+    block_size: int = Field(default=16, ge=1, le=256, description="tokens in one KV block")
+    kv_blocks: int | None = Field(
+        default=None, ge=1, description="KV blocks of a node; default: as many as its memory has room for"
+    )
+    step_tokens: int = Field(default=512, ge=1, description="most tokens in one step of a worker")
+    step_requests: int = Field(default=64, ge=1, description="most requests in one step of a worker")

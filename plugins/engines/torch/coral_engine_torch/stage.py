@@ -76,13 +76,10 @@ def load_stage(spec: StageSpec) -> LoadedStage:
         )
 
     blocks_beside(expected)  # refuse before reading anything
-    checkpoint = Checkpoint(Path(spec.source))
-    try:
+    with Checkpoint(Path(spec.source)) as checkpoint:
         weights = Loader(arch, checkpoint, dtype, device).stage(
             spec.first_layer, spec.end_layer, embedding=spec.is_first, head=spec.is_last
         )
-    finally:
-        checkpoint.close()
     blocks = blocks_beside(weights.bytes)
     cache = KvCache(layers, blocks, block_size, arch.kv_heads, arch.head_dim, dtype, device)
     rope = Rope(arch, spec.max_model_len, dtype, device)
