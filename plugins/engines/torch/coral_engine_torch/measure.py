@@ -93,11 +93,12 @@ def measure(task: Task) -> Measurements:
     torch.set_num_threads(max(1, task.gpu.threads))
     runtime = runtime_bytes(device)
     bench = Bench.within(arch, dtype, device, task.block_size, memory=task.gpu.memory_bytes - runtime)
-    now, began, points = clock(device), time.perf_counter(), []
+    now, began = clock(device), time.perf_counter()
+    points: list[Measurement] = []
     for case in cases(task.step_tokens, task.step_requests, bench.counts):
         if points and time.perf_counter() - began > BUDGET_S:
             break
-        seconds = []
+        seconds: list[float] = []
         while len(seconds) < REPEATS + 1 and (len(seconds) < 3 or time.perf_counter() - began < BUDGET_S):
             step = bench.prepare(case, len(seconds))
             start = now()
