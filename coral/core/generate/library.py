@@ -31,7 +31,7 @@ from coral.types.hardware import NodeType
 from coral.types.model import Phase, Slo
 from coral.types.placement import Template
 
-FORMAT = 1
+FORMAT = 2
 MOST_STORED = 256
 """Entries that a store keeps, beside those in use."""
 MEND = "run `coral templates build`"
