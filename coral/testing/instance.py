@@ -118,8 +118,9 @@ class InstanceUnderTest:
         silence_s: float = 8.0,
         grace_s: float = 20.0,
         leave_out: Sequence[str] = (),
+        worker_python: str = sys.executable,
     ) -> None:
-        """`leave_out`: nodes whose worker is never started."""
+        """`leave_out`: nodes whose worker is never started. `worker_python`: the workers' interpreter."""
         first = placement[0][0][0]
         self.spec = InstanceSpec(
             instance=first.instance,
@@ -141,6 +142,7 @@ class InstanceUnderTest:
         self._silence_s = silence_s
         self._grace_s = grace_s
         self._leave_out = leave_out
+        self._worker_python = worker_python
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.control = Router(self._context)
         self._tokens = Pull(self._context)
@@ -182,10 +184,12 @@ class InstanceUnderTest:
         started = [self.scheduler] if self.scheduler else []
         return [*started, *self.workers.values()]
 
-    def _start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    def _start(
+        self, name: str, command: Sequence[str], python: str = sys.executable
+    ) -> subprocess.Popen[bytes]:
         env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
         with (Path(self._logs.name) / name).open("wb") as log:
-            return subprocess.Popen([sys.executable, *command], stderr=log, env=env, start_new_session=True)
+            return subprocess.Popen([python, *command], stderr=log, env=env, start_new_session=True)
 
     def said(self) -> str:
         """The last lines of what every process wrote."""
@@ -212,6 +216,15 @@ class InstanceUnderTest:
 
     def send(self, message: wire.Message) -> None:
         self.control.send(self.spec.instance, message)
+
+    def come_back(self) -> None:
+        """What a coordinator does that has been started anew: it takes tokens at another address, and
+        knows of no request."""
+        self._tokens.close(linger_ms=0)
+        self._tokens = Pull(self._context)
+        self.ready = None
+        self.answers.clear()
+        self.send(wire.RunInstance(spec=self.spec, tokens_address=self._tokens.address))
 
     def generate(
         self, requests: Iterable[GenerateRequest], *, late: int = 0, timeout_s: float = 120.0
@@ -299,7 +312,7 @@ class InstanceUnderTest:
                             command = worker_process.command(
                                 scheduler=message.address, node=spec.node, grace_s=self._grace_s
                             )
-                            self.workers[spec.node] = self._start(spec.node, command)
+                            self.workers[spec.node] = self._start(spec.node, command, self._worker_python)
             case wire.InstanceReady():
                 self.ready = message
             case wire.InstanceFailed():
@@ -320,7 +333,9 @@ class InstanceUnderTest:
     def _take(self, tokens: Iterable[Token]) -> None:
         """Keep each position once, in order: what an actual coordinator delivers to a client."""
         for token in tokens:
-            answer = self.answers[token.request]
+            answer = self.answers.get(token.request)
+            if answer is None:
+                continue  # asked by the coordinator before this one
             answer.received.append(token)
             by_position = {t.position: t for t in answer.received}
             while (following := by_position.get(len(answer.tokens))) is not None:

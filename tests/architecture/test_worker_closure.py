@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from coral.testing.instance import InstanceUnderTest, stages
+from coral.types.request import GenerateRequest, Sampling
+
 ROOT = Path(__file__).resolve().parents[2]
 WORKER_SET = {"coral-llm", "coral-engine-mock", "msgspec", "pyzmq", "pluggy", "numpy"}
 
@@ -43,3 +46,15 @@ def test_the_core_declares_no_more_than_the_worker_set(bare_python: Path) -> Non
     )
     out = subprocess.run([bare_python, "-c", code], check=True, capture_output=True, text=True).stdout
     assert set(out.split()) == WORKER_SET - {"coral-llm", "coral-engine-mock"}
+
+
+def test_workers_of_the_bare_install_serve(bare_python: Path) -> None:
+    placement = stages(cuts=(2, 6), nodes=(1, 2), engine="mock")
+    request = GenerateRequest(
+        id="r", model="model", prompt_ids=(1, 2, 3), sampling=Sampling(temperature=0.0, max_tokens=8)
+    )
+    with InstanceUnderTest(placement, worker_python=str(bare_python)) as instance:
+        instance.wait_ready()
+        answer = instance.generate([request])["r"]
+        assert answer.finish == "length"
+        assert len(answer.tokens) == 8

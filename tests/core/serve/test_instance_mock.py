@@ -123,6 +123,19 @@ def test_malformed_and_unexpected_messages_change_nothing(
     for frame in (b"", b"\x01", b"\x07abc", os.urandom(300)):
         roomy.control.socket.send_multipart([name, frame])
     assert tokens(roomy.generate(requests(2))) == {n: expected[n] for n in ("r0", "r1")}
+    roomy.settled(5)
+
+
+def test_a_coordinator_that_comes_back_gets_an_idle_instance(
+    roomy: InstanceUnderTest, expected: dict[str, list[int]]
+) -> None:
+    for request in requests(3, output=1500):
+        roomy.submit(request)
+    roomy.wait(lambda: all(roomy.answers[f"r{n}"].tokens for n in range(3)), 30, "some tokens")
+    roomy.come_back()
+    roomy.wait_ready()
+    assert roomy.settled(5).running == 0
+    assert tokens(roomy.generate(requests(2))) == {n: expected[n] for n in ("r0", "r1")}
 
 
 def test_a_killed_node_fails_the_instance_and_names_what_is_lost() -> None:
