@@ -29,7 +29,8 @@ def _why(problem: Problem, index: int) -> str:
     usable = np.flatnonzero(table.throughput > 0)
     if not usable.size:
         kinds = ", ".join(map(str, table.node_types)) or "none"
-        return f"no template of these node types meets its SLO and memory: {kinds}"
+        limits = "within generate.max_nodes and generate.memory_ratio"
+        return f"no template of these node types meets its SLO {limits}: {kinds}"
     columns = problem.columns
     if not ((columns.service == index) & (columns.upper >= 1)).any():
         gpus = table.usage @ np.array([kind.count for kind in table.node_types])

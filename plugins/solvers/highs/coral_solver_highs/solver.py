@@ -56,8 +56,9 @@ class HighsSolver:
         if not (np.isfinite(program.cost).all() and np.isfinite(program.data).all()):
             raise SolverError("a program for HiGHS holds a cost or an entry that is not a finite number")
         mixed = bool(program.integer.any())
+        constructor: Any = highspy.Highs  # highspy is annotated in part
         with silenced_stdout():
-            highs = highspy.Highs()
+            highs = constructor()
         for name, value in self._settings(mixed, work_limit, time_limit_s, gap).items():
             _checked(highs.setOptionValue(name, value), f"option {name}={value!r}", highspy)
         _checked(_pass(highs, program, mixed), "the program", highspy)
