@@ -105,6 +105,8 @@ class SolverContract(Contract):
             assert program.violation(solution.x) <= TOLERANCE
             assert solution.objective == pytest.approx(float(program.cost @ solution.x), rel=1e-6)
             assert solution.bound <= solution.objective + 1e-6 * abs(solution.objective)
+            if solution.status == "optimal":
+                assert solution.objective - solution.bound <= 1e-6 * abs(solution.objective), "not proven"
 
     def test_optimal_means_within_the_gap(self, integer_solver: Solver) -> None:
         program = random_covering(99, columns=5, rows=4)
@@ -112,7 +114,8 @@ class SolverContract(Contract):
         for gap in (0.5, 0.05, 0.0):
             solution = solved(integer_solver, program, gap=gap)
             assert solution.status == "optimal"
-            assert solution.objective <= optimum / (1 - gap) + 1e-6 if gap < 1 else True
+            assert solution.objective <= optimum / (1 - gap) + 1e-6
+            assert solution.objective - solution.bound <= gap * abs(solution.objective) + 1e-6
             assert solution.bound <= optimum + 1e-6
 
     def test_a_start_changes_no_optimum(self, integer_solver: Solver) -> None:
