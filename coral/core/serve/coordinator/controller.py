@@ -155,7 +155,7 @@ class Controller:
             offers=tuple(offers),
             machines=tuple(one.machine for one in self.machines.held() if one.state in MACHINE_HELD),
             running=tuple(
-                RunningInstance(id=one.id, template=one.template, domain=one.domain)
+                RunningInstance(id=one.id, template=one.template, domain=one.domain, nodes=one.claim.nodes)
                 for one in self.instances.all().values()
                 if one.state in INSTANCE_WANTED
             ),
