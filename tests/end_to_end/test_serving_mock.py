@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -137,6 +138,33 @@ def test_what_runs_is_what_coral_plan_says(system: ServingSystem, tmp_path: Path
     ]
     assert running == wanted
     assert len(wanted[0][1]) > 1, "no machine holds the model alone"
+
+
+def test_more_memory_changes_what_runs(config: dict[str, Any], tmp_path: Path) -> None:
+    config["clouds"][0]["machines"][1]["memory"] = "4GiB"
+    with coral_serve(config, tmp_path) as system:
+        system.wait_ready()
+        [instance] = system.status()["instances"]
+        assert [(s["first_layer"], s["end_layer"]) for s in instance["stages"]] == [(0, 24)]
+        assert system.stop() == 0
+
+
+def test_dry_run_starts_nothing(config: dict[str, Any], tmp_path: Path) -> None:
+    with coral_serve(config, tmp_path, ["--dry-run", "--json"]) as system:
+        assert system.process.wait(90) == 0, system.log()
+        plan = json.loads(system.output())
+        assert plan["price_usd_h"] == 0.25
+        assert "renting" not in system.log()
+        system.wait_gone(2.0)
+
+
+def test_a_port_that_is_taken_ends_the_start_with_the_mend(config: dict[str, Any], tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config["serve"]["http"] = f"127.0.0.1:{taken.getsockname()[1]}"
+        with coral_serve(config, tmp_path) as system:
+            assert system.process.wait(60) == 2
+            assert "cannot listen on" in system.log()
+            system.wait_gone(2.0)
 
 
 def _nodes(nodes: list[dict[str, Any]]) -> Counter[str]:
@@ -351,3 +379,10 @@ def test_a_client_that_leaves_frees_its_request(system: ServingSystem) -> None:
     connection.close()
     wait_until(lambda: system.status()["requests"]["in_flight"] == 0, 3)
     assert system.status()["requests"]["aborted"] == 1
+
+    def all_free() -> bool:
+        nodes = [n for i in system.status()["instances"] for s in i["stages"] for n in s["nodes"]]
+        engines = [node.get("engine", {"requests": 1}) for node in nodes]
+        return all(e["requests"] == 0 and e["free_blocks"] == e["total_blocks"] for e in engines)
+
+    wait_until(all_free, 10, "freeing of all KV blocks")

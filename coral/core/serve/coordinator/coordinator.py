@@ -66,14 +66,14 @@ class Coordinator:
         self._started = time.time()
         self._tokenizers: dict[str, str] = {}
         self._clouds: list[Cloud] = [registry.build("cloud", use.use, use.options) for use in config.clouds]
-        self._run = RunFolder(Path(config.state.folder))
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._switchboard = Switchboard()
-        self._control = Control(self._context, self._run.address("control"), self._switchboard.on_message)
         routers = {
             model.name: registry.build("router", config.router.use, config.router.options)
             for model in config.models
         }
+        self._run = RunFolder(Path(config.state.folder))
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._switchboard = Switchboard()
+        self._control = Control(self._context, self._run.address("control"), self._switchboard.on_message)
         self._requests = RequestTable(routers, registry.events, max_inflight=config.serve.max_inflight)
         self._switchboard.requests = self._requests
         self._tokens = TokenSocket(self._context, self._run.address("tokens"), self._requests.tokens)

@@ -62,7 +62,11 @@ class LoopSocket:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self._on_frames(frames)
+            try:
+                self._on_frames(frames)
+            except Exception:
+                self.look()  # the descriptor will not say again that there is more
+                raise
         self.look()
 
     def close(self) -> None:

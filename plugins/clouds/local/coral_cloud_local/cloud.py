@@ -18,6 +18,7 @@ from coral_cloud_local.process import ProcessId
 
 DOMAIN = Domain("local", "host")
 POLL_S = 0.05
+KEEP_LOGS = 50
 
 
 def build(options: LocalOptions) -> LocalCloud:
@@ -117,6 +118,8 @@ class LocalCloud:
         id = f"{kind.name}-{uuid.uuid4().hex[:8]}"
         logs = self._ledger.folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
+        for old in sorted(logs.iterdir(), key=lambda path: path.stat().st_mtime)[:-KEEP_LOGS]:
+            old.unlink(missing_ok=True)
         with (logs / f"{id}.log").open("wb") as log:
             try:
                 process = subprocess.Popen(
