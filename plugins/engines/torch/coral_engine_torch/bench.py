@@ -79,8 +79,8 @@ class Bench:
         if held < 1:
             raise EngineError(
                 f"one layer ({layer >> 20} MiB) and the embedding ({ends >> 20} MiB) do not fit"
-                f" {memory >> 20} MiB",
-                mend="give the device more memory, or serve a smaller model on it",
+                f" half of the free memory ({memory >> 20} MiB)",
+                mend="measure where there is more memory, or serve a smaller model",
             )
         return cls(arch, dtype, device, block_size, held)
 

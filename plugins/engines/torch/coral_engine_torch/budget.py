@@ -30,10 +30,22 @@ def runtime_bytes(device: torch.device) -> int:
     memory now (imported code lies in shared file pages and does not count)."""
     if device.type != "cpu":
         return CUDA_CONTEXT_BYTES
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
+    return _proc("/proc/self/status", "RssAnon")
+
+
+def spare_bytes(device: torch.device) -> int:
+    """Memory that a measuring process may take beside what runs here: half of what is free."""
+    if device.type == "cpu":
+        return _proc("/proc/meminfo", "MemAvailable") // 2
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free) // 2
+
+
+def _proc(path: str, key: str) -> int:
+    for line in Path(path).read_text().splitlines():
+        if line.startswith(f"{key}:"):
             return int(line.split()[1]) << 10
-    raise EngineError("/proc/self/status does not say RssAnon", mend="run on Linux 4.5 or later")
+    raise EngineError(f"{path} does not say {key}", mend="run on Linux 4.5 or later")
 
 
 def workspace_bytes(arch: Architecture, limits: Limits, itemsize: int, *, last: bool) -> int:

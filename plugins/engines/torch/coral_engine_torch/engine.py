@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from coral_engine_torch.options import TorchOptions
 
 DTYPES = ("float32", "bfloat16", "float16")
+MAX_STEP_TOKENS = 512
+MAX_STEP_REQUESTS = 64
 
 
 class TorchEngine:
@@ -30,8 +32,8 @@ class TorchEngine:
             version=engine_version(),
             block_size=self._options.block_size,
             dtypes=DTYPES,
-            max_step_tokens=self._options.step_tokens,
-            max_step_requests=self._options.step_requests,
+            max_step_tokens=MAX_STEP_TOKENS,
+            max_step_requests=MAX_STEP_REQUESTS,
             max_tp=1,
             refusal=_refusal(shape, gpu),
         )
@@ -44,7 +46,7 @@ class TorchEngine:
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, devices)),
         }
-        return Launch(argv=(self._options.python or sys.executable, *worker_argv), env=env)
+        return Launch(argv=(sys.executable, *worker_argv), env=env)
 
     def measure(self, shape: ModelShape, gpu: Gpu, dtype: str) -> Launch | None:
         if gpu.kind == "rocm":
@@ -54,8 +56,8 @@ class TorchEngine:
             "gpu": msgspec.to_builtins(gpu),
             "dtype": dtype,
             "block_size": self._options.block_size,
-            "step_tokens": self._options.step_tokens,
-            "step_requests": self._options.step_requests,
+            "step_tokens": MAX_STEP_TOKENS,
+            "step_requests": MAX_STEP_REQUESTS,
         }
         argv = ("-m", "coral_engine_torch.measure", json.dumps(task, separators=(",", ":")))
         return self.launch(argv, threads=gpu.threads, devices=(0,) if gpu.kind == "cuda" else ())

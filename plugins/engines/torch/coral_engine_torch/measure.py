@@ -25,6 +25,7 @@ from coral_engine_torch.budget import (
     Limits,
     block_bytes,
     runtime_bytes,
+    spare_bytes,
     weight_bytes,
     workspace_bytes,
 )
@@ -87,12 +88,15 @@ def clock(device: torch.device) -> Callable[[], float]:
 
 
 def measure(task: Task) -> Measurements:
-    """Raises EngineError where not even one layer with the ends fits the device's memory."""
+    """Raises EngineError where not even one layer with the ends fits what memory is free.
+
+    Devices that differ only in memory share a measurement, so a device's own memory is no limit.
+    """
     arch, dtype = from_shape(task.shape), dtype_of(task.dtype)
     device = torch.device("cpu" if task.gpu.kind == "cpu" else "cuda")
     torch.set_num_threads(max(1, task.gpu.threads))
     runtime = runtime_bytes(device)
-    bench = Bench.within(arch, dtype, device, task.block_size, memory=task.gpu.memory_bytes - runtime)
+    bench = Bench.within(arch, dtype, device, task.block_size, memory=spare_bytes(device))
     now, began = clock(device), time.perf_counter()
     points: list[Measurement] = []
     for case in cases(task.step_tokens, task.step_requests, bench.counts):

@@ -53,8 +53,8 @@ def test_what_cannot_be_run_is_refused_when_the_plan_is_made(fields: dict[str, s
 
 
 def test_capabilities_follow_the_options() -> None:
-    found = build(TorchOptions(block_size=8, step_tokens=99, step_requests=3)).capabilities(shape(), CPU)
-    assert (found.block_size, found.max_step_tokens, found.max_step_requests, found.max_tp) == (8, 99, 3, 1)
+    found = build(TorchOptions(block_size=8)).capabilities(shape(), CPU)
+    assert (found.block_size, found.max_tp) == (8, 1)
     assert found.refusal is None
     assert build(TorchOptions()).capabilities(shape(architecture="qwen3_moe"), CPU).refusal is None
     with pytest.raises(ValidationError):
@@ -62,12 +62,11 @@ def test_capabilities_follow_the_options() -> None:
 
 
 def test_launch_bounds_threads_and_devices() -> None:
-    launch = build(TorchOptions(python="/opt/venv/bin/python")).launch(("-m", "w"), threads=3, devices=(1, 2))
-    assert launch.argv == ("/opt/venv/bin/python", "-m", "w")
+    launch = build(TorchOptions()).launch(("-m", "w"), threads=3, devices=(1, 2))
+    assert launch.argv == (sys.executable, "-m", "w")
     assert launch.env["OMP_NUM_THREADS"] == "3"
     assert launch.env["OMP_WAIT_POLICY"] == "PASSIVE"
     assert launch.env["CUDA_VISIBLE_DEVICES"] == "1,2"
-    assert build(TorchOptions()).launch(("-m", "w"), threads=1, devices=()).argv[0] == sys.executable
 
 
 def test_the_coordinators_half_imports_no_torch() -> None:
@@ -89,9 +88,7 @@ def test_the_workers_half_imports_no_pydantic_and_no_transformers() -> None:
 @pytest.mark.parametrize("family", ["Qwen3MoeForCausalLM", "GptOssForCausalLM", "LlamaForCausalLM"])
 def test_measuring_times_real_steps(family: str) -> None:
     moe = None if family.startswith("Llama") else MoeShape(experts=4, experts_per_token=2, intermediate=64)
-    launch = build(TorchOptions(step_tokens=64, step_requests=8)).measure(
-        shape(architecture=family, moe=moe), CPU, "float32"
-    )
+    launch = build(TorchOptions()).measure(shape(architecture=family, moe=moe), CPU, "float32")
     assert launch is not None
     done = subprocess.run(
         launch.argv, env={**os.environ, **launch.env}, stdout=subprocess.PIPE, check=True, timeout=120
@@ -122,7 +119,7 @@ def test_cases_stay_within_a_steps_limits() -> None:
 
 
 def test_a_model_too_large_to_measure_says_so() -> None:
-    launch = build(TorchOptions()).measure(shape(vocab=3_000_000), CPU, "float32")
+    launch = build(TorchOptions()).measure(shape(vocab=1_000_000_000), CPU, "float32")
     assert launch is not None
     done = subprocess.run(
         launch.argv, env={**os.environ, **launch.env}, stderr=subprocess.PIPE, check=False, timeout=60
