@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -62,7 +64,7 @@ class KvCache:
         shape = (layers, 2, blocks, block_size, kv_heads, head_dim)
         self.block_size = block_size
         self.pool = BlockPool(blocks)
-        self._data = torch.zeros(shape, dtype=dtype, device=device)
+        self._data = _zeros(shape, dtype, device)
         self._used: set[int] = set()
 
     @property
@@ -87,3 +89,11 @@ class KvCache:
 
     def values(self, layer: int) -> Tensor:
         return self._data[layer, 1]
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """On a CPU zero pages that the kernel hands out when they are first written, not all at load."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    pages = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
+    return torch.from_numpy(pages).view(dtype).view(shape)
