@@ -109,6 +109,11 @@ def test_it_comes_up_answers_and_ends_with_nothing_left(system: ServingSystem) -
             assert {node["pid"] for node in stage["nodes"]} <= set(running)
     assert {machine["agent_pid"] for machine in state["machines"]} <= set(running)
     assert "curl http://127.0.0.1:" in system.output()
+    shown = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "status", "--url", str(system.url)], capture_output=True, check=True
+    )
+    for stage in state["instances"][0]["stages"]:
+        assert str(stage["nodes"][0]["pid"]) in shown.stdout.decode()
     assert system.stop(signal.SIGTERM) == 0
     system.wait_gone(2.0)
 
@@ -298,6 +303,60 @@ def test_a_worker_that_eats_too_much_is_ended_and_the_reason_shown(
         assert "its limit is 12 MiB" in system.log()
         assert "has failed 3 times" in system.log()
         system.wait_gone(2.0)
+
+
+PLUGIN = '''
+"""A router and a listener beside the config; both write down what they are told."""
+from __future__ import annotations
+from pathlib import Path
+from coral.hookspecs import hookimpl
+from coral.hookspecs.component import Component
+from coral.hookspecs.options import Options
+
+def note(text):
+    with Path(__file__).with_name("notes").open("a") as file:
+        file.write(text + "\\n")
+
+class Last:
+    def pick(self, request, among, now):
+        note(f"pick {request.max_tokens}")
+        return among[-1]
+    def done(self, request, candidate, now):
+        note("done")
+
+def build(options):
+    return Last()
+
+@hookimpl
+def coral_routers():
+    return [Component(name="last", summary="the last one", options=Options, build=build)]
+
+@hookimpl
+def coral_plan_made(plan, previous):
+    note(f"plan {plan.price_usd_h}")
+
+@hookimpl
+def coral_instance_changed(instance, model, before, after):
+    note(f"{model} {before} {after}")
+
+@hookimpl
+def coral_request_finished(request, model, finish, prompt_tokens, output_tokens, seconds):
+    note(f"finished {finish} {output_tokens}")
+    raise RuntimeError("a listener that fails stops nothing")
+'''
+
+
+def test_a_router_and_listeners_beside_the_config(config: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "my_plugin.py").write_text(PLUGIN)
+    config["plugins"] = {"paths": ["./my_plugin.py"]}
+    config["router"] = {"use": "last"}
+    with coral_serve(config, tmp_path) as system:
+        system.wait_ready()
+        assert system.post("/v1/completions", body(max_tokens=5))[0] == 200
+        assert system.stop() == 0
+    notes = (tmp_path / "notes").read_text().splitlines()
+    assert notes[:3] == ["plan 0.25", "tiny placed loading", "tiny loading ready"]
+    assert sorted(notes[3:6]) == ["done", "finished length 5", "pick 5"]
 
 
 SOLVER = '''
