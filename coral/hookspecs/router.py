@@ -47,22 +47,27 @@ K = TypeVar("K", bound=Hashable)
 
 
 class WeightedRoundRobin(Generic[K]):
-    """Smooth weighted round robin: after any number of picks each key's count is within one of its
-    share of the weights, for weights that stay the same. Keys may come and go."""
+    """Weighted round robin by Tijdeman's rule for the chairman assignment problem (Discrete Mathematics
+    32, 1980): while the weights stay the same, each of n keys' count is within 1 - 1/(2n - 2) of its share
+    of the picks, at all times. Keys may come and go, and weights change: what a key is owed stays with it.
+    """
 
     def __init__(self) -> None:
-        self._credit: dict[K, float] = {}
+        self._owed: dict[K, float] = {}
 
     def pick(self, weights: Sequence[tuple[K, float]]) -> K:
         """The next key. Weights are >= 0; if all are 0 they count as equal."""
         total = sum(weight for _, weight in weights)
-        if total <= 0:
-            weights = [(key, 1.0) for key, _ in weights]
-            total = float(len(weights))
-        credit = {key: self._credit.get(key, 0.0) + weight / total for key, weight in weights}
-        best = max(credit, key=lambda key: credit[key])
-        credit[best] -= 1.0
-        self._credit = credit
+        shares = {key: weight / total if total > 0 else 1.0 / len(weights) for key, weight in weights}
+        owed = {key: self._owed.get(key, 0.0) + share for key, share in shares.items()}
+        slack = 1.0 / (2 * len(owed) - 2) if len(owed) > 1 else 0.0
+        due = [key for key, share in shares.items() if share > 0 and owed[key] >= slack]
+        if due:  # the one whose count would be the first to fall too far behind
+            best = min(due, key=lambda key: (1.0 - slack - owed[key]) / shares[key])
+        else:  # only after the weights have changed
+            best = max((key for key, share in shares.items() if share > 0), key=lambda key: owed[key])
+        owed[best] -= 1.0
+        self._owed = owed
         return best
 
 
