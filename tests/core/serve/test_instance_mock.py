@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +39,12 @@ def requests(count: int, *, output: int = 24, spread: int = 20) -> list[Generate
         )
         for number in range(count)
     ]
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def tokens(answers: dict[str, Answer]) -> dict[str, list[int]]:
@@ -113,6 +120,16 @@ def test_abort_frees_all_blocks(roomy: InstanceUnderTest) -> None:
     assert time.monotonic() - began < 2
     assert stats.running == 0
     assert not any(answer.ended for answer in roomy.answers.values() if answer is roomy.answers["r0"])
+
+
+def test_idle_processes_use_no_processor(roomy: InstanceUnderTest) -> None:
+    roomy.generate(requests(3))
+    roomy.settled(5)
+    before = [cpu_s(process.pid) for process in roomy.processes]
+    deadline = time.monotonic() + 3
+    roomy.wait(lambda: time.monotonic() > deadline, 5, "idle")
+    for process, then in zip(roomy.processes, before, strict=True):
+        assert cpu_s(process.pid) - then < 0.5
 
 
 def test_malformed_and_unexpected_messages_change_nothing(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import zmq
 from msgspec import Struct
 
 from coral.core.serve.net.messages.data import FedToken, Feed, Rows, RowsPart
@@ -48,6 +49,15 @@ class Channel(Protocol):
         """Where peers reach this end."""
         ...
 
+    @property
+    def sockets(self) -> Sequence[zmq.Socket[bytes]]:
+        """For a poller: whatever arrives shows on one of these, until `receive` is called."""
+        ...
+
+    def join(self, instance: str, generation: int) -> None:
+        """Messages of any other instance or generation are dropped from now on."""
+        ...
+
     def connect(self, peers: Mapping[str, str]) -> None:
         """Be ready to send to these nodes, by name and address."""
         ...
@@ -68,7 +78,7 @@ class Channel(Protocol):
         ...
 
     def receive(self, limit: int = 1_000) -> list[Received]:
-        """What has arrived, in each sender's order; never waits.
+        """What has arrived, in each sender's order; never waits. Credit is taken in as well.
 
         Raises ChannelBroken where a sender's message is missing or doubled.
         """

@@ -100,9 +100,6 @@ class ZmqChannel:
             self._out[node] = _Outgoing(socket)
 
     def may_send(self) -> bool:
-        if all(out.rows - out.credited < self._window for out in self._out.values()):
-            return True
-        self._take_credit()
         return all(out.rows - out.credited < self._window for out in self._out.values())
 
     def send_rows(self, to: str, parts: Sequence[RowsPart], dtype: str, width: int, payload: Buffer) -> None:
@@ -135,6 +132,7 @@ class ZmqChannel:
         self._send(to, [encode(header)])
 
     def receive(self, limit: int = 1_000) -> list[Received]:
+        self._take_credit()
         received = []
         for _ in range(limit):
             try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import zmq
 
 from coral.core.plugins import load_plugins
+from coral.core.serve.net.channel import Channel
 from coral.core.serve.net.messages.data import FedToken, Rows, RowsPart, Tokens
 from coral.core.serve.net.transport import Dealer, Push
 from coral.core.serve.net.wire import (
@@ -62,7 +63,9 @@ class WorkerProcess:
         self._plugin_paths = arguments.plugin_paths
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._control = Dealer(self._context, arguments.scheduler, identity=arguments.node)
-        self._channel = ZmqChannel(self._context, node=arguments.node, bind=f"tcp://{arguments.host}:*")
+        self._channel: Channel = ZmqChannel(
+            self._context, node=arguments.node, bind=f"tcp://{arguments.host}:*"
+        )
         self._beat = Beat(
             self._context,
             arguments.scheduler,
