@@ -98,7 +98,7 @@ def test_small_kv_preempts_and_replays_to_the_same_tokens(expected: dict[str, li
     )
     with InstanceUnderTest(placement, expected_output_tokens=1) as instance:
         instance.wait_ready()
-        answers = instance.generate(requests(12), late=4)
+        answers = instance.generate(requests(12), late=8)
         assert tokens(answers) == expected
         assert instance.settled().preemptions > 0
 
