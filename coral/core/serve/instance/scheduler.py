@@ -165,9 +165,12 @@ class Scheduler:
         self._spec, self._tokens_address = message.spec, message.tokens_address
         self._startup = Startup(message.spec)
         self._started = time.monotonic()
+        early, self._early = self._early, {}
         log.info(
             "%s: %d nodes in %d stages", self._instance, len(self._startup.specs), len(message.spec.stages)
         )
+        for node, hello in early.items():
+            self._hello(node, hello, self._started)
 
     def _run_again(self, message: wire.RunInstance) -> None:
         """The coordinator has come back: nobody waits for what is in flight, and it may have moved."""

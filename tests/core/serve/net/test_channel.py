@@ -73,6 +73,21 @@ def test_rows_of_several_senders_keep_their_order_and_bytes(make: Made) -> None:
     assert payloads == {"a": [], "b": []}
 
 
+def test_a_sender_that_has_taken_its_credit_sleeps(make: Made) -> None:
+    receiver, sender = make("to"), make("a")
+    sender.connect({"to": receiver.address})
+    poller = zmq.Poller()
+    for socket in sender.sockets:
+        poller.register(socket, zmq.POLLIN)
+    send(sender, "to", bytes(16), [part()])
+    (received,) = take(receiver, 1)
+    assert isinstance(received.header, Rows)
+    receiver.done(received.header)
+    assert poller.poll(5_000), "credit wakes it"
+    assert sender.receive() == []
+    assert poller.poll(50) == []
+
+
 def test_fed_tokens_come_between_rows_in_order(make: Made) -> None:
     receiver, sender = make("to"), make("a")
     sender.connect({"to": receiver.address})
