@@ -37,7 +37,8 @@ class GenerateRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one sequence needs. `generated` is not empty where a request is resumed elsewhere.
 
     `max_tokens` in `sampling` counts all generated tokens, also those in `generated`.
-    `deadline_s` is seconds since the epoch (time.time()), 0 = none.
+    `deadline_s` is seconds since the epoch (time.time()), 0 = none. `open_ended`: its client named no
+    limit; `max_tokens` is then the most any instance could hold, and is cut to what the one it goes to can.
     """
 
     id: str
@@ -47,6 +48,7 @@ class GenerateRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     generated: tuple[int, ...] = ()
     priority: float = 1.0
     deadline_s: float = 0.0
+    open_ended: bool = False
 
     @property
     def known(self) -> int:

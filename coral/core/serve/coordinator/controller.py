@@ -270,11 +270,21 @@ class Controller:
         return self._control.send(peer, message)
 
     def admit(self, one: LiveInstance) -> None:
-        peer = one.peer
+        peer, spec = one.peer, one.layout.spec
         assert peer is not None  # it has said that it is ready
+        assert one.ready is not None
         self._setbacks.pop(template_key(one.template), None)
         send: Callable[[Message], bool] = lambda message: self._control.send(peer, message)  # noqa: E731
-        self._requests.admit(Target(one.id, one.model, one.template.throughput, send))
+        self._requests.admit(
+            Target(
+                one.id,
+                one.model,
+                one.template.throughput,
+                send,
+                max_request_tokens=min(one.ready.max_request_tokens, spec.max_model_len),
+                expected_output_tokens=spec.expected_output_tokens,
+            )
+        )
 
     def stop_admitting(self, one: LiveInstance) -> None:
         self._requests.stop_admitting(one.id)

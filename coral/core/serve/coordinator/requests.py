@@ -30,15 +30,47 @@ class FinishListener(Protocol):
 
 
 class Target:
-    """An instance that takes requests. `send` is False where its scheduler cannot be reached."""
+    """An instance that takes requests. `send` is False where its scheduler cannot be reached.
 
-    def __init__(self, instance: str, model: str, weight: float, send: Callable[[Message], bool]) -> None:
+    `max_request_tokens`: prompt and output together, the most it can hold of one request: instances of
+    a model differ in it. `expected_output_tokens`: what an answer of unlimited length is given room for.
+    """
+
+    def __init__(
+        self,
+        instance: str,
+        model: str,
+        weight: float,
+        send: Callable[[Message], bool],
+        *,
+        max_request_tokens: int,
+        expected_output_tokens: int,
+    ) -> None:
         self.instance = instance
         self.model = model
         self.weight = weight
         self.send = send
+        self.max_request_tokens = max_request_tokens
+        self.expected_output_tokens = expected_output_tokens
         self.running = 0
         self.stats: InstanceStats | None = None
+
+    def holds(self, request: GenerateRequest, generated: int) -> bool:
+        """Whether it has room for the whole request, of which `generated` tokens are there already."""
+        sampling = request.sampling
+        output = sampling.max_tokens
+        if request.open_ended:
+            output = min(output, max(self.expected_output_tokens, sampling.min_tokens, generated + 1))
+        return len(request.prompt_ids) + output <= self.max_request_tokens
+
+    def fitted(self, request: GenerateRequest) -> GenerateRequest:
+        """One without a limit of its own is cut to the room here."""
+        room = self.max_request_tokens - len(request.prompt_ids)
+        if not request.open_ended or request.sampling.max_tokens <= room:
+            return request
+        return msgspec.structs.replace(
+            request, sampling=msgspec.structs.replace(request.sampling, max_tokens=room)
+        )
 
     def candidate(self) -> Candidate:
         waiting, free = 0, 1.0
@@ -228,18 +260,20 @@ class RequestTable:
     # ------------------------------------------------------------ inside
 
     def _send(self, flight: Flight, exclude: tuple[str, ...]) -> bool:
-        """Pick an instance and send it there; the next is tried where one cannot be reached."""
-        model = flight.request.model
+        """Pick an instance that can hold it and send it there; the next where one cannot be reached."""
+        model, generated = flight.request.model, len(flight.generated)
         among = {
-            t.instance: t for t in self._targets.values() if t.model == model and t.instance not in exclude
+            t.instance: t
+            for t in self._targets.values()
+            if t.model == model and t.instance not in exclude and t.holds(flight.request, generated)
         }
         router = self._routers[model]
         while among:
             now = self._now()
             picked = router.pick(flight.route, [target.candidate() for target in among.values()], now)
             target = among.pop(picked.id)
-            request = flight.request
-            if len(flight.generated) > len(request.generated):
+            request = target.fitted(flight.request)
+            if generated > len(request.generated):
                 request = msgspec.structs.replace(request, generated=tuple(flight.generated))
             if target.send(Submit(request=request)):
                 flight.target, flight.candidate = target, picked
@@ -310,7 +344,7 @@ class RequestTable:
 
     def _no_instance(self, model: str) -> RequestError:
         return RequestError(
-            f"No instance of {model!r} is ready.",
+            f"No instance of {model!r} that can hold this request is ready.",
             status=503,
             code="service_unavailable",
             retry_after_s=5.0,

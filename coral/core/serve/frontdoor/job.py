@@ -102,7 +102,13 @@ def _job(
         sampling = _sampling(request, text, room[which], (seed + choice) % _SEEDS)
         name = f"{heading.id}-{choice}"
         requests.append(
-            GenerateRequest(id=name, model=model.name, prompt_ids=prompts[which], sampling=sampling)
+            GenerateRequest(
+                id=name,
+                model=model.name,
+                prompt_ids=prompts[which],
+                sampling=sampling,
+                open_ended=api == "chat" and request.max_tokens is None,
+            )
         )
     return Job(
         heading=heading,

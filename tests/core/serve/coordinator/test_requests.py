@@ -59,10 +59,12 @@ class Sink:
 
 
 class Instance:
-    def __init__(self, table: RequestTable, name: str, *, reachable: bool = True) -> None:
+    def __init__(self, table: RequestTable, name: str, *, reachable: bool = True, room: int = 100) -> None:
         self.sent: list[Message] = []
         self.name = name
-        self.target = Target(name, "m", 1.0, self.send)
+        self.target = Target(
+            name, "m", 1.0, self.send, max_request_tokens=room, expected_output_tokens=20
+        )
         self.reachable = reachable
         self.table = table
         table.admit(self.target)
@@ -169,6 +171,35 @@ def test_moves_are_bounded(table: RequestTable) -> None:
         table.move_requests(one.name, "killed")
     assert sink.error is not None
     assert sum(len(one.submitted()) for one in instances) == 1 + MOVES
+
+
+def test_a_request_goes_only_where_all_of_it_fits(table: RequestTable) -> None:
+    small, large = Instance(table, "a", room=10), Instance(table, "b", room=11)
+    table.submit(request(), Sink())  # 3 of the prompt, 8 to generate
+    assert (len(small.submitted()), len(large.submitted())) == (0, 1)
+    table.stop_admitting("b")
+    with pytest.raises(RequestError, match="that can hold this request") as none:
+        table.submit(request("q"), Sink())
+    assert none.value.status == 503
+
+
+def test_one_without_a_limit_of_its_own_gets_the_room_of_its_instance(table: RequestTable) -> None:
+    cramped, small, large = (Instance(table, n, room=r) for n, r in (("a", 22), ("b", 23), ("c", 50)))
+    sink = Sink()
+    table.submit(
+        GenerateRequest(
+            id="r", model="m", prompt_ids=(1, 2, 3), sampling=Sampling(max_tokens=47), open_ended=True
+        ),
+        sink,
+    )
+    assert cramped.sent == []  # no room for an answer of the expected length
+    [sent] = small.submitted()
+    assert sent.sampling.max_tokens == 20
+    small.say("r", 0)
+    table.move_requests("b", "killed")
+    [again] = large.submitted()
+    assert (again.sampling.max_tokens, again.generated) == (47, (100,))
+    assert sink.error is None
 
 
 def test_refusals(table: RequestTable) -> None:

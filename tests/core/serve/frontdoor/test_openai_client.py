@@ -39,6 +39,7 @@ def test_chat_whole(play: Play) -> None:
         assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
         assert sent.sampling.seed == 7
         assert sent.sampling.max_tokens == 512 - len(sent.prompt_ids)
+        assert sent.open_ended
 
     assert not play(scene, ANSWER).aborted
 
