@@ -45,8 +45,14 @@ class EnginesOf:
                 self._progress(0.0, 0.0, f"step cost of {model.name} on {gpu.name}")
             section = self._sections[model.name]
             state = Path(self._config.state.folder).expanduser()
-            options = self._config.engine_of(section).options.model_dump(mode="json")
-            measure = MeasuringRun(self._engines[model.name], model.engine, state, options=options)
+            use = self._config.engine_of(section)
+            measure = MeasuringRun(
+                self._engines[model.name],
+                model.engine,
+                state,
+                options=use.options.model_dump(mode="json"),
+                python=str(use.python) if use.python else None,
+            )
             self._costs[key] = self._profiler.step_cost(
                 model.shape, gpu, model.engine, dtype=section.dtype, measure=measure
             )

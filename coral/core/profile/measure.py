@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from coral.core.plugins.interpreter import in_environment
 from coral.core.profile.files import write_atomically
 from coral.errors import ProfileError
 from coral.hookspecs.engine import Engine, Launch
@@ -25,8 +26,9 @@ from coral.types.step import Measurements
 class MeasuringRun:
     """`coral.hookspecs.profiler.Measure` of one engine.
 
-    Results lie in `<state>/measurements/`, one JSON file for each (shape, engine with its version
-    and options, dtype, threads, model of CPU); devices that differ only in memory share one.
+    Results lie in `<state>/measurements/`, one JSON file for each (shape, engine with its version,
+    options and environment, dtype, threads, model of CPU); devices that differ only in memory share one.
+    `python`: interpreter of the engine's own environment, where it has one.
     """
 
     def __init__(
@@ -36,11 +38,13 @@ class MeasuringRun:
         state: Path,
         *,
         options: Mapping[str, Any] | None = None,
+        python: str | None = None,
         deadline_s: float = 300.0,
     ) -> None:
         self.engine = engine
         self.name = name
         self.options = dict(options or {})
+        self.python = python
         self.folder = state / "measurements"
         self.deadline_s = deadline_s
 
@@ -57,14 +61,16 @@ class MeasuringRun:
         launch = self.engine.measure(shape, gpu, dtype)
         if launch is None:
             return None
-        measured = run(launch, self.deadline_s)
+        measured = run(in_environment(launch, self.python, self.name), self.deadline_s)
         write_atomically(path, msgspec.json.format(msgspec.json.encode(measured), indent=1))
         return measured
 
     def path(self, shape: ModelShape, gpu: Gpu, dtype: str) -> Path:
         version = self.engine.capabilities(shape, gpu).version
+        environment = [self.python] if self.python else []
         key = msgspec.json.encode(
-            [shape, self.name, version, self.options, dtype, gpu.threads, cpu_model()], order="sorted"
+            [shape, self.name, version, self.options, dtype, gpu.threads, cpu_model(), *environment],
+            order="sorted",
         )
         digest = hashlib.blake2b(key, digest_size=8).hexdigest()
         return self.folder / f"{self.name}-{shape.architecture}-{dtype}-{digest}.json"

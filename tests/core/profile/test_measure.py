@@ -62,6 +62,18 @@ def test_a_result_is_kept_and_shared_by_like_devices(tmp_path: Path) -> None:
     assert engine.count == 1
 
 
+def test_it_runs_in_the_engines_own_environment(tmp_path: Path) -> None:
+    """`engine.python` is the interpreter of the measuring run too, and its results are kept apart."""
+    own = tmp_path / "python"
+    own.write_text(f'#!/bin/sh\necho x >> {tmp_path}/used\nexec {sys.executable} "$@"\n')
+    own.chmod(0o755)
+    engine = printing(tmp_path)
+    assert MeasuringRun(engine, "e", tmp_path)(DENSE, CPU, "float32") == measured()
+    assert MeasuringRun(engine, "e", tmp_path, python=str(own))(DENSE, CPU, "float32") == measured()
+    assert (tmp_path / "used").read_text() == "x\n"
+    assert engine.count == 2
+
+
 @pytest.mark.parametrize("change", ["shape", "dtype", "threads", "version", "options", "cpu"])
 def test_a_change_is_measured_anew(tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = printing(tmp_path)

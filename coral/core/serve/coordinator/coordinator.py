@@ -279,8 +279,6 @@ class Coordinator:
             engine_options=use.options.model_dump(mode="json"),
             engine_args=use.args,
             python=str(use.python) if use.python else None,
-            step_tokens=use.step_tokens or 0,
-            step_requests=use.step_requests or 0,
         )
 
     async def _tick(self) -> None:

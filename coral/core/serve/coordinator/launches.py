@@ -6,10 +6,10 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from coral.core.operate.slots import Claim
+from coral.core.plugins.interpreter import in_environment
 from coral.core.serve import instance as scheduler_process
 from coral.core.serve import worker as worker_process
 from coral.core.serve.coordinator.specs import InstanceLayout, ServingModel, StepLimits, layout
-from coral.errors import EngineError
 from coral.hookspecs.engine import Engine, Launch
 from coral.types.hardware import Gpu
 from coral.types.placement import Template
@@ -72,13 +72,4 @@ class EngineLaunches:
             grace_s=self._grace_s,
         )
         launch = self._engines[spec.model].launch(arguments, threads=spec.threads, devices=spec.devices)
-        python = self._models[spec.model].python
-        if not python:
-            return launch
-        if sys.executable not in launch.argv:
-            raise EngineError(
-                f"engine {spec.engine} starts no Python of its own that `engine.python` could replace",
-                mend="remove `python` from the engine's section",
-            )
-        argv = tuple(python if word == sys.executable else word for word in launch.argv)
-        return Launch(argv=argv, env=launch.env)
+        return in_environment(launch, self._models[spec.model].python, spec.engine)

@@ -16,9 +16,10 @@ from types import FrameType
 
 import msgspec
 
-from coral.core.config import Config, parse_config
+from coral.core.config import parse_config
 from coral.core.generate.assemble import prepare
-from coral.core.plugins import Registry, load_plugins
+from coral.core.generate.engines import EnginesOf
+from coral.core.plugins import load_plugins
 from coral.core.profile.catalogue import gpu as catalogued
 from coral.core.profile.source import resolve
 from coral.core.serve.coordinator.preparation import (
@@ -70,10 +71,11 @@ class Preparing:
         models, library = prepare(config, registry, ask.offers, own, self.progress)
         names = sorted({offer.machine_type.gpu for offer in ask.offers})
         gpus = {name: own[name] if name in own else catalogued(name) for name in names}
-        able = {model.name: _capabilities(config, registry, model, gpus) for model in models}
+        engines = EnginesOf(config, registry)
+        able = {model.name: capabilities(model, gpus, engines) for model in models}
         sources = {}
         for model in config.models:
-            weights = any(capabilities.reads_weights for capabilities in able[model.name].values())
+            weights = any(one.reads_weights for one in able[model.name].values())
             sources[model.name] = str(resolve(model.source, state, progress=self.text, weights=weights))
         return Prepared(
             models=models,
@@ -90,14 +92,12 @@ class Preparing:
         )
 
 
-def _capabilities(
-    config: Config, registry: Registry, model: ModelSpec, gpus: Mapping[str, Gpu]
+def capabilities(
+    model: ModelSpec, gpus: Mapping[str, Gpu], engines: EnginesOf
 ) -> dict[str, EngineCapabilities]:
-    """By GPU, where the model's engine can serve it there."""
-    use = next(config.engine_of(section) for section in config.models if section.name == model.name)
-    engine = registry.build("engine", use.use, use.options)
-    asked = {name: engine.capabilities(model.shape, gpu) for name, gpu in gpus.items()}
-    return {name: capabilities for name, capabilities in asked.items() if capabilities.refusal is None}
+    """By GPU, where the model's engine can serve it there: what the plan counts on."""
+    asked = {name: engines.capabilities(model, gpu) for name, gpu in gpus.items()}
+    return {name: one for name, one in asked.items() if one.refusal is None}
 
 
 def _leave_with_parent() -> None:

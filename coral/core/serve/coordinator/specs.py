@@ -24,8 +24,7 @@ CUDA_THREADS = 4
 class ServingModel(Struct, frozen=True, kw_only=True):
     """What the config and the model's files say of one model, as its workers need it.
 
-    `step_tokens`, `step_requests`: 0 where the config leaves them to the engine. `max_model_len` is
-    the prompt and output together, in tokens.
+    `max_model_len` is the prompt and output together, in tokens.
     """
 
     name: str
@@ -38,12 +37,10 @@ class ServingModel(Struct, frozen=True, kw_only=True):
     engine_options: dict[str, Any] = {}
     engine_args: dict[str, Any] = {}
     python: str | None = None
-    step_tokens: int = 0
-    step_requests: int = 0
 
 
 class StepLimits(Struct, frozen=True, kw_only=True):
-    """The most tokens and requests in one step of a worker."""
+    """The most tokens and requests in one step of a worker: the engine's own, within the config's."""
 
     tokens: int
     requests: int
@@ -111,8 +108,8 @@ def layout(
                     threads=gpu.threads * len(devices) if gpu.kind == "cpu" else CUDA_THREADS,
                     memory_bytes=gpu.memory_bytes,
                     max_model_len=model.max_model_len,
-                    max_step_tokens=model.step_tokens or limits[gpu.name].tokens,
-                    max_step_requests=model.step_requests or limits[gpu.name].requests,
+                    max_step_tokens=limits[gpu.name].tokens,
+                    max_step_requests=limits[gpu.name].requests,
                     options=model.engine_options,
                     args=model.engine_args,
                 )

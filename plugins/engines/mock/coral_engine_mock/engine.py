@@ -32,7 +32,7 @@ class MockEngine:
 
     def launch(self, worker_argv: Sequence[str], *, threads: int, devices: Sequence[int]) -> Launch:
         env = {"OMP_NUM_THREADS": str(threads)}
-        return Launch(argv=(self._options.python or sys.executable, *worker_argv), env=env)
+        return Launch(argv=(sys.executable, *worker_argv), env=env)
 
     def measure(self, shape: ModelShape, gpu: Gpu, dtype: str) -> Launch | None:
         task = {

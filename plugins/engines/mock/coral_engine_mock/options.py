@@ -20,9 +20,6 @@ class MockCost(Options):
 
 
 class MockOptions(Options):
-    python: str | None = Field(
-        default=None, description="interpreter of the workers; default: the coordinator's own"
-    )
     vocab: int = Field(default=32_000, ge=2, description="tokens are in [0, vocab)")
     tokens: tuple[int, ...] = Field(
         default=(), description="these in turn, by position, instead of a hash of the sequence"

@@ -34,7 +34,6 @@ class CostSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class MockSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """See `coral_engine_mock.options.MockOptions`; `load` is in seconds here."""
 
-    python: str | None = None
     vocab: int = 32_000
     tokens: tuple[int, ...] = ()
     block_size: int = 16

@@ -62,9 +62,7 @@ class Instance:
     def __init__(self, table: RequestTable, name: str, *, reachable: bool = True, room: int = 100) -> None:
         self.sent: list[Message] = []
         self.name = name
-        self.target = Target(
-            name, "m", 1.0, self.send, max_request_tokens=room, expected_output_tokens=20
-        )
+        self.target = Target(name, "m", 1.0, self.send, max_request_tokens=room, expected_output_tokens=20)
         self.reachable = reachable
         self.table = table
         table.admit(self.target)

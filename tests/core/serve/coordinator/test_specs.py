@@ -13,7 +13,7 @@ SMALL = Gpu(name="small", kind="cpu", memory_bytes=100, memory_bytes_per_s=0, fl
 BIG = Gpu(name="big", memory_bytes=800, memory_bytes_per_s=0, flops={})
 MODEL = ServingModel(
     name="m", source="/models/m", layers=10, max_model_len=64, expected_output_tokens=5, dtype="float32",
-    engine="mock", engine_args={"a": 1}, step_requests=7,
+    engine="mock", engine_args={"a": 1},
 )  # fmt: skip
 LIMITS = {"small": StepLimits(tokens=32, requests=4), "big": StepLimits(tokens=512, requests=64)}
 
@@ -91,7 +91,7 @@ def test_what_workers_are_told() -> None:
     assert (wide.spec.devices, other.spec.devices) == ((2, 3), (4, 5))
     assert wide.limit_bytes == 0, "only the memory of CPU devices is the agent's to enforce"
     assert (first.spec.max_step_tokens, wide.spec.max_step_tokens) == (32, 512)
-    assert {seat.spec.max_step_requests for seat in made.seats} == {7}, "the config's own limit wins"
+    assert (first.spec.max_step_requests, wide.spec.max_step_requests) == (4, 64)
     assert made.scheduler_machine == "a"
     assert made.spec.expected_output_tokens == 5
     assert {seat.spec.generation for seat in made.seats} == {3}
