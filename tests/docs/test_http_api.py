@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from coral.core.config.schema import ServeSection
 from coral.core.serve.frontdoor.openai.chat import ChatRequest
 from coral.core.serve.frontdoor.openai.completion import CompletionRequest
 from coral.core.serve.frontdoor.openai.fields import MAX_LOGPROBS, MAX_STOPS
-from coral.core.serve.frontdoor.options import FrontDoorOptions
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "http-api.md").read_text()
 WORDS = set(re.findall(r"`([a-z_]+)`", PAGE))
@@ -25,12 +25,13 @@ def test_no_field_is_promised_that_is_not_there() -> None:
     assert named <= FIELDS, named - FIELDS
 
 
-def test_limits_are_those_of_the_code() -> None:
-    assert set(FrontDoorOptions.__struct_fields__) <= WORDS
-    options = FrontDoorOptions()
-    assert f"`request_timeout_s` ({options.request_timeout_s:g}" in PAGE
-    assert f"`client_timeout_s` ({options.client_timeout_s:g}" in PAGE
-    assert f"`max_body_bytes` ({options.max_body_bytes // 2**20} MiB" in PAGE
-    assert f"`max_sequences` ({options.max_sequences}" in PAGE
+def test_limits_are_those_of_the_config() -> None:
+    serve = ServeSection()
+    assert f"`request_timeout`\n({serve.request_timeout:g} s" in PAGE
+    assert f"`client_timeout` ({serve.client_timeout:g} s" in PAGE
+    assert f"`max_body` ({serve.max_body // 2**20} MiB" in PAGE
+    assert f"`max_sequences` ({serve.max_sequences}" in PAGE
+    assert f"`tokenizer_threads` ({serve.tokenizer_threads}" in PAGE
+    assert "`max_inflight`" in PAGE
     assert f"up to {MAX_STOPS})" in PAGE
     assert f"(up to {MAX_LOGPROBS})" in PAGE

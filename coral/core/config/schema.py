@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, Strict, model_validator
 
 from coral.core.config.shape import Shape
 from coral.core.config.use import Use
-from coral.hookspecs.options import Duration, LocalPath, Options
+from coral.hookspecs.options import Bytes, Duration, LocalPath, Options
 from coral.hookspecs.planner import PlanOptions
 from coral.types.model import Demand, Phase, RequestClass, Slo
 
@@ -239,6 +239,16 @@ class ServeSection(Options):
     """How long agents keep workers when the coordinator is gone."""
     max_inflight: Annotated[Int, Field(ge=1)] = 1024
     """Requests in the system at once; more are answered 429."""
+    request_timeout: Annotated[Duration, Field(gt=0)] = 120.0
+    """Longest time a request may see no token, waiting for room included; then it ends with 504."""
+    client_timeout: Annotated[Duration, Field(gt=0)] = 30.0
+    """Longest time a client may take nothing of its answer, or take to send its request."""
+    max_body: Annotated[Bytes, Field(gt=0)] = 8 << 20
+    """Largest body of a request; larger ones are answered 413."""
+    max_sequences: Annotated[Int, Field(ge=1)] = 128
+    """Sequences one request may ask for: its prompts times `n`."""
+    tokenizer_threads: Annotated[Int, Field(ge=1, le=64)] = 2
+    """Threads that tokenise long prompts."""
     start_timeout: Annotated[Duration, Field(gt=0)] = 300.0
     """How long an instance may take to become ready."""
     drain_timeout: Annotated[Duration, Field(gt=0)] = 30.0

@@ -114,7 +114,7 @@ class _Door:
     async def open(self) -> HttpServer:
         await self._coordinator.tokenizers_ready.wait()
         host, _, port = self._config.serve.http.rpartition(":")
-        app = build_app(self._coordinator, FrontDoorOptions())
+        app = build_app(self._coordinator, FrontDoorOptions.of(self._config.serve))
         self._http = await serve_http(app, host.strip("[]"), int(port))
         self._journal.say("http", f"front door at {self._http.url}")
         return self._http

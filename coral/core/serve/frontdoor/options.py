@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from coral.core.config.schema import ServeSection
+
 
 class FrontDoorOptions(Struct, frozen=True, kw_only=True):
     """Times in seconds, sizes in bytes. Everything a client can make grow has its bound here."""
@@ -24,3 +26,14 @@ class FrontDoorOptions(Struct, frozen=True, kw_only=True):
     """Long prompts that may wait for a tokenizer thread before requests are refused with 429."""
     retry_after_s: float = 1.0
     """What a refusal for lack of room tells the client to wait where nothing better is known."""
+
+    @classmethod
+    def of(cls, serve: ServeSection) -> FrontDoorOptions:
+        """What the config says in its section `serve`; the rest is not for operators to set."""
+        return cls(
+            request_timeout_s=serve.request_timeout,
+            client_timeout_s=serve.client_timeout,
+            max_body_bytes=serve.max_body,
+            max_sequences=serve.max_sequences,
+            tokenizer_threads=serve.tokenizer_threads,
+        )
