@@ -14,6 +14,10 @@ import yaml
 from coral.core.config.faults import Keys, dotted
 from coral.errors import ConfigError, Fault
 
+MOST_VALUES = 100_000
+"""Values of a document, aliases counted each time: far more than any config has, less than a trap needs."""
+TOO_DEEP = "is nested too deeply"
+
 
 @dataclass
 class Document:
@@ -48,6 +52,8 @@ def _toml(text: str, path: Path) -> Document:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([Fault("", f"is not TOML: {error}")], str(path)) from error
+    except RecursionError as error:
+        raise ConfigError([Fault("", TOO_DEEP)], str(path)) from error
     return Document(tree, str(path), path.parent, dict.fromkeys(paths_in(tree), 0))
 
 
@@ -62,8 +68,9 @@ def paths_in(tree: Any, path: Keys = ()) -> Iterator[Keys]:
 
 def parse_yaml(text: str, source: str = "", folder: Path = Path()) -> Document:
     """Parse YAML by the rules of YAML 1.2's core schema: `1e-4` is a number, `no` and `12:30` are text."""
-    loader = _Loader(text)
+    loader: _Loader | None = None
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         document = Document(None, source, folder)
         if node is not None:
@@ -75,8 +82,11 @@ def parse_yaml(text: str, source: str = "", folder: Path = Path()) -> Document:
         raise ConfigError([Fault(where, f"is not YAML: {problem}")], source or None) from error
     except yaml.YAMLError as error:
         raise ConfigError([Fault("", f"is not YAML: {error}")], source or None) from error
+    except RecursionError as error:
+        raise ConfigError([Fault("", TOO_DEEP)], source or None) from error
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
     return document
 
 
@@ -116,8 +126,13 @@ class _Reader:
         self._loader = loader
         self._document = document
         self._open: list[yaml.Node] = []
+        self._values = 0
 
     def value(self, node: yaml.Node, path: Keys) -> Any:
+        self._values += 1
+        if self._values > MOST_VALUES:
+            problem = f"more than {MOST_VALUES:,} values, aliases counted each time"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         if any(node is one for one in self._open):
             raise yaml.constructor.ConstructorError(
                 None, None, "an alias inside what it names", node.start_mark
@@ -128,9 +143,17 @@ class _Reader:
                 return self._mapping(node, path)
             if isinstance(node, yaml.SequenceNode):
                 return [self._noted(item, (*path, i)) for i, item in enumerate(node.value)]
-            return self._loader.construct_object(node)
+            return self._scalar(node)
         finally:
             self._open.pop()
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        """A scalar that is not what its tag says (`!!int abc`, 5,000 digits) is malformed YAML."""
+        try:
+            return self._loader.construct_object(node)
+        except (ValueError, KeyError, AttributeError) as error:
+            problem = f"{str(node.value)[:40]!r} is no {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
     def _noted(self, node: yaml.Node, path: Keys) -> Any:
         self._document.lines.setdefault(path, node.start_mark.line + 1)
@@ -141,7 +164,7 @@ class _Reader:
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
-            key, line = str(self._loader.construct_object(key_node)), key_node.start_mark.line + 1
+            key, line = str(self._scalar(key_node)), key_node.start_mark.line + 1
             if key in first:
                 message = f"given twice, in line {first[key]} and in line {line}"
                 self._document.faults.append(Fault(dotted((*path, key)), message, "keep one of them"))
@@ -149,7 +172,7 @@ class _Reader:
         self._loader.flatten_mapping(node)
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = str(self._loader.construct_object(key_node))
+            key = str(self._scalar(key_node))
             self._document.lines[(*path, key)] = key_node.start_mark.line + 1
             result[key] = self.value(value_node, (*path, key))
         return result

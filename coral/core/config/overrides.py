@@ -18,6 +18,7 @@ from coral.core.config.faults import Keys, dotted
 from coral.errors import ConfigError, Fault
 
 PREFIX = "CORAL__"
+USE_SECTIONS = ("solver", "profiler", "engine", "planner", "router", "executor")
 _PIECE = re.compile(r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^."'\[\]=]+))|\[(\d+)\]""")
 
 
@@ -120,4 +121,4 @@ def _placed(tree: Any, keys: tuple[str, ...], value: Any, path: Keys) -> tuple[A
 
 def _is_use(tree: str, path: Keys) -> bool:
     """`router: least-load` is short for `router: {use: least-load}`."""
-    return len(path) >= 1 and path[0] in ("solver", "profiler", "engine", "clouds", "router", "executor")
+    return bool(path) and (path[-1] in USE_SECTIONS or path[:-1] == ("clouds",))

@@ -155,8 +155,8 @@ class ModelSection(Options):
 class GenerateSection(Options):
     """Which node combinations become serving templates."""
 
-    max_nodes: Annotated[Int, Field(ge=1, le=32)] = 6
-    """Most nodes of a template."""
+    max_nodes: Annotated[Int, Field(ge=1, le=10)] = 6
+    """Most nodes of a template: all combinations of up to so many are solved."""
     memory_ratio: Annotated[Float, Field(gt=0)] = 12.0
     """Most memory of a template's nodes, in multiples of the model's weights."""
     max_stages: Annotated[Int, Field(ge=1)] | None = None

@@ -96,3 +96,35 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="UTF-8"):
         read_document(tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: !!int abc", "line 1, column 4: is not YAML: 'abc' is no int"),
+        ("a: !!bool maybe", "'maybe' is no bool"),
+        ("a: !!timestamp x", "'x' is no timestamp"),
+        ("a: " + "9" * 5000, "is no int"),
+        ("!!int x: 1", "'x' is no int"),
+        ("a: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("a: \0", "is not YAML"),
+    ],
+)
+def test_malformed_scalars_and_depth_are_faults(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_yaml(text)
+    assert problem in str(caught.value.faults[0])
+
+
+def test_aliases_that_multiply_are_refused() -> None:
+    lines = ["a0: &a0 [x, x]"]
+    lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 9)]
+    with pytest.raises(ConfigError, match="more than 100,000 values"):
+        parse_yaml("\n".join(lines))
+
+
+def test_deep_toml_is_a_fault(tmp_path: Path) -> None:
+    path = tmp_path / "deep.toml"
+    path.write_text("a = " + "[" * 3000 + "]" * 3000)
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        read_document(path)

@@ -87,3 +87,27 @@ def test_a_bad_variable_is_named() -> None:
         "environment variable CORAL__A",
         "environment variable CORAL__PLAN____X",
     ]
+
+
+@pytest.mark.parametrize(
+    ("tree", "text", "value"),
+    [
+        ({"plan": {"planner": "coral"}}, "plan.planner.form=paper", {"use": "coral", "form": "paper"}),
+        (
+            {"models": [{"engine": "mock"}]},
+            "models.0.engine.step_tokens=8",
+            {"use": "mock", "step_tokens": 8},
+        ),
+        ({"clouds": ["local"]}, "clouds.0.x=1", {"use": "local", "x": 1}),
+    ],
+)
+def test_a_section_given_by_its_name_alone_takes_keys(tree: Any, text: str, value: Any) -> None:
+    placed, where = apply_override(tree, parse_set(text))
+    for key in where[:-1]:
+        placed = placed[key]
+    assert placed == value
+
+
+def test_text_inside_a_section_takes_no_keys() -> None:
+    with pytest.raises(BadOverride, match="is a str, which has no key x"):
+        apply_override({"engine": {"python": "bin/python"}}, parse_set("engine.python.x=1"))

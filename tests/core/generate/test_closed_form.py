@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from coral.core.generate.combinations import binomials, block, rank_without
+from coral.core.config.schema import GenerateSection
+from coral.core.generate.combinations import MAX_NODES, binomials, block, rank_without
 from coral.core.generate.layers import placement
 from coral.core.generate.search import Search, search
 from coral.core.profile.throughput import ThroughputTable
@@ -119,3 +120,8 @@ def test_roles_move_layers_off_the_last_stage() -> None:
     table = ThroughputTable(node_types=(NodeType("a", 1),), rate=rate, tp=np.ones(rate.shape, np.int8))
     placed = placement(table, (0, 0), found.stage_of[0][:2].tolist())
     assert [stage.layers for stage in placed.stages] == [7, 5]
+
+
+def test_the_config_allows_as_many_nodes_as_can_be_solved() -> None:
+    (limit,) = [mark.le for mark in GenerateSection.model_fields["max_nodes"].metadata if hasattr(mark, "le")]
+    assert limit == MAX_NODES
