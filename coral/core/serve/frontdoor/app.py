@@ -24,6 +24,7 @@ class FrontDoor:
     """An ASGI application that any ASGI server on the coordinator's event loop can run."""
 
     def __init__(self, serving: Serving, options: FrontDoorOptions) -> None:
+        self.options = options
         self._hall = Hall(serving, options)
         self._hot: dict[str, ASGIApp] = {
             "/v1/chat/completions": ChatEndpoint(self._hall),

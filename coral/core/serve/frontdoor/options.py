@@ -13,7 +13,11 @@ class FrontDoorOptions(Struct, frozen=True, kw_only=True):
     request_timeout_s: float = 120.0
     """A request that has seen no token for so long ends with 504, or with an error event."""
     client_timeout_s: float = 30.0
-    """A client that takes nothing for so long, or does not finish sending its body, is dropped."""
+    """A client that takes nothing for so long, or does not finish sending a head or a body, is dropped."""
+    max_connections: int = 8192
+    """Connections that may be open; never more than half of the files that this process may open."""
+    max_head_bytes: int = 64 * 1024
+    """Request line and headers together."""
     max_pending_chars: int = 256 * 1024
     """Characters that may wait for one slow client before the client is dropped."""
     max_body_bytes: int = 8 * 1024 * 1024

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import uvicorn
 
 from coral.core.serve.frontdoor.app import FrontDoor
+from coral.core.serve.frontdoor.connection import connection_class
 from coral.errors import UsageError
 
 USER_TIMEOUT_MS = 60_000
@@ -65,9 +66,10 @@ async def serve(app: FrontDoor, host: str, port: int) -> HttpServer:
     listener = _bind(host, port)
     config = uvicorn.Config(
         app,
+        http=connection_class(app.options),
         lifespan="on",
         log_config=None,
-        log_level="warning",
+        log_level="error",  # a warning is about what a client does, and a client may do it without end
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=2,
