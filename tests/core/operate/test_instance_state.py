@@ -80,8 +80,6 @@ class ModelInstance:
                     self.nodes[command.node].inbox.append(command)
                 case Refuse():
                     self._end(command.request, f"refused {command.status}")
-                case Lose() if self.state.failed and self.ended.get(command.request) == "finished":
-                    pass  # its last token reached the coordinator before the node failed, but not us
                 case Lose():
                     self._end(command.request, "lost")
                 case Drained():

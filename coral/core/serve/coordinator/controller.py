@@ -27,7 +27,7 @@ from coral.core.serve.coordinator.journal import Journal
 from coral.core.serve.coordinator.machines import Machines
 from coral.core.serve.coordinator.requests import RequestTable, Target
 from coral.core.serve.net.wire import Message
-from coral.errors import CoralError, EngineError, InfeasibleError, SolverError
+from coral.errors import CloudError, CoralError, EngineError, InfeasibleError, SolverError
 from coral.hookspecs.cloud import Cloud
 from coral.hookspecs.engine import Launch
 from coral.hookspecs.planner import PlanOptions, View
@@ -37,6 +37,7 @@ from coral.types.plan import Plan, RunningInstance
 
 SETTLE_S = 0.5
 """Several reasons to plan again within this time are one."""
+PAUSE_S = 5.0
 BACK_OFF_S = (1.0, 2.0, 5.0, 15.0, 60.0)
 START_ATTEMPTS = 3
 """Failed starts of an instance after which `coral serve` gives up, while nothing has been up yet."""
@@ -111,6 +112,7 @@ class Controller:
         self._wake = asyncio.Event()
         self._kicked: asyncio.Handle | None = None
         self._stopped = False
+        self._ticked = now()
         self._setbacks: dict[bytes, Setback] = {}
         self.machines = Machines(
             clouds, agent, control, self, journal, boot_timeout_s=options.start_timeout_s, now=now
@@ -136,9 +138,14 @@ class Controller:
                 await asyncio.sleep(SETTLE_S)
 
     def tick(self) -> None:
-        """Called every second or so: notice silence and lapsed times, and look again."""
-        self.machines.tick()
-        self.instances.tick()
+        """Called every second or so: notice silence and lapsed times, and look again.
+
+        After a pause of this very process others seem silent whose messages still wait to be read.
+        """
+        paused_s, self._ticked = self._now() - self._ticked, self._now()
+        if paused_s < PAUSE_S:
+            self.machines.tick()
+            self.instances.tick()
         self._control.beat([*self.machines.peers(), *self.instances.peers()])
         self.kick()
 
@@ -163,7 +170,14 @@ class Controller:
         )
 
     async def _epoch(self) -> None:
-        view = await self.view()
+        try:
+            view = await self.view()
+        except CloudError as error:
+            self._journal.say("plan", f"no offers: {error.message}", fault=True)
+            if self.plan is None:
+                raise
+            self._journal.say("plan", "the running plan stays")
+            return
         try:
             plan = await self._planner.ask(view, patience_s=self._options.planner_patience_s)
         except SolverError as error:

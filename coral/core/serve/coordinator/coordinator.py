@@ -167,15 +167,20 @@ class Coordinator:
             self._controller.stop()
 
     async def close(self) -> None:
-        """Give all machines back; what is still in flight ends with an error. After `live` has ended."""
+        """Give all machines back; what is still in flight ends with an error. After `live` has ended.
+
+        Raises CloudError where a cloud did not take its machines back.
+        """
         self._requests.fail_all("The server is shutting down.")
-        if self._controller is not None:
-            self._controller.instances.end_all()
-            await self._controller.machines.give_back_all()
-        self._control.close()
-        self._tokens.close()
-        self._context.destroy(linger=0)
-        self._run.close()
+        try:
+            if self._controller is not None:
+                self._controller.instances.end_all()
+                await self._controller.machines.give_back_all()
+        finally:
+            self._control.close()
+            self._tokens.close()
+            self._context.destroy(linger=0)
+            self._run.close()
 
     # ------------------------------------------------------------ inside
 

@@ -25,6 +25,7 @@ from coral.core.serve.net.wire import (
     StartProcess,
     StopProcess,
 )
+from coral.errors import CoralError
 from coral.hookspecs.engine import Launch
 from coral.types.hardware import Domain
 from coral.types.placement import Template
@@ -193,7 +194,11 @@ class Instances:
             return
         self._owner.send_peer(peer, RunInstance(spec=one.layout.spec, tokens_address=self._tokens_address))
         for index, seat in enumerate(one.layout.seats):
-            launch = self._launches.worker(one.layout, index, hello.address)
+            try:
+                launch = self._launches.worker(one.layout, index, hello.address)
+            except CoralError as error:
+                self._break(one, f"worker {seat.spec.node} cannot be started: {error}")
+                return
             self._start_process(one, seat.spec.node, seat.machine_id, launch, seat.limit_bytes)
 
     def heard(self, peer: Peer) -> None:
@@ -309,6 +314,8 @@ class Instances:
     def _start_process(
         self, one: LiveInstance, name: str, machine: str, launch: Launch, limit_bytes: int = 0
     ) -> None:
+        if one.state is not InstanceState.LOADING:
+            return  # it has failed meanwhile: what is started now would be nobody's
         node = "" if name == SCHEDULER else name
         full = f"{one.id}/{name}" if name == SCHEDULER else name
         start = StartProcess(process=full, argv=launch.argv, env=launch.env, memory_bytes=limit_bytes)

@@ -13,13 +13,16 @@ from coral.core.operate.reconcile import HeldMachine, OfferKey
 from coral.core.serve.coordinator.control import Control, Peer
 from coral.core.serve.coordinator.journal import Journal
 from coral.core.serve.net.wire import AgentHello, Message
-from coral.errors import CloudError, NoCapacity, QuotaExceeded
+from coral.errors import CloudError, CoralError
 from coral.hookspecs.cloud import Cloud, RentOrder
 from coral.hookspecs.engine import Launch
 from coral.types.hardware import Machine, Offer
 
 SILENCE_S = 10.0
 COOL_DOWN_S = 60.0
+"""An offer whose order has failed is not ordered again within this time, and counts as not obtainable."""
+RELEASE_AGAIN_S = 30.0
+"""A machine that its cloud did not take back is given back again after this time, until it is gone."""
 KEEP_ENDED = 50
 
 
@@ -53,10 +56,18 @@ class LiveMachine:
         self.agent_pid = 0
         self.heard = now
         self.reason = ""
+        self.release_at: float | None = None
+        """When to give it back again; None where that is not due."""
 
     @property
     def id(self) -> str:
         return self.machine.id
+
+    @property
+    def unreleased(self) -> bool:
+        """It may still cost money."""
+        ended = self.state in (MachineState.RELEASED, MachineState.LOST)
+        return not ended or self.release_at is not None
 
 
 class Machines:
@@ -133,15 +144,30 @@ class Machines:
         self._step(self._all[machine], MachineEvent.UNWANTED)
 
     async def give_back_all(self) -> None:
-        """Everything, also what only the clouds know of; used when the system ends."""
+        """Everything, also what only the clouds know of; used when the system ends.
+
+        Raises CloudError, after all clouds were asked, where some machine may still be there.
+        """
         for one in self.living():
             self._step(one, MachineEvent.UNWANTED, release=False)
         while self._tasks:  # orders under way: they must be known before they can be given back
             await asyncio.wait(self._tasks)
+        failures: list[str] = []
         for cloud in self._clouds:
-            await cloud.release([machine.id for machine in await cloud.machines()])
-        for one in self.living():
-            self._step(one, MachineEvent.GIVEN_BACK)
+            try:
+                await cloud.release([machine.id for machine in await cloud.machines()])
+            except Exception as error:  # of one cloud: the others' machines are given back all the same
+                held = [one.id for one in self._all.values() if one.cloud is cloud and one.unreleased]
+                failures.append(f"{', '.join(held) or 'its machines'}: {_words(error)}")
+            else:
+                for one in self.living():
+                    if one.cloud is cloud:
+                        self._step(one, MachineEvent.GIVEN_BACK)
+        if failures:
+            raise CloudError(
+                "machines may still be rented, since a cloud did not take them back: " + "; ".join(failures),
+                mend="end them with the cloud's own tools, or start again: what is left over is given back",
+            )
 
     # ------------------------------------------------------------ what happens
 
@@ -172,6 +198,10 @@ class Machines:
             elif one.state is MachineState.BOOTING and now - one.since > self._boot_timeout_s:
                 one.reason = f"its agent has not joined within {self._boot_timeout_s:g} s"
                 self._step(one, MachineEvent.VANISHED)
+        for one in self._all.values():
+            if one.release_at is not None and now >= one.release_at:
+                one.release_at = None
+                self._spawn(self._release(one))
 
     # ------------------------------------------------------------ inside
 
@@ -198,10 +228,9 @@ class Machines:
         order = RentOrder(id=one.order, offer=one.offer, agent=self._agent, tags={"coral": "serve"})
         try:
             machine = await one.cloud.rent(order)
-        except CloudError as error:
-            if isinstance(error, NoCapacity | QuotaExceeded):
-                self._cooling[key] = self._now() + COOL_DOWN_S
-            one.reason = error.message
+        except Exception as error:  # a cloud is anyone's: whatever it raises, nothing was rented
+            self._cooling[key] = self._now() + COOL_DOWN_S
+            one.reason = _words(error)
             unwanted = one.state is MachineState.DRAINING
             self._step(one, MachineEvent.GIVEN_BACK if unwanted else MachineEvent.REFUSED)
             return
@@ -215,8 +244,10 @@ class Machines:
     async def _release(self, one: LiveMachine) -> None:
         try:
             await one.cloud.release([one.id])
-        except CloudError as error:
-            self._journal.say("machine", f"{one.id} cannot be given back: {error.message}", fault=True)
+        except Exception as error:  # whatever it is, the machine costs money until it is gone
+            one.release_at = self._now() + RELEASE_AGAIN_S
+            text = f"{one.id} cannot be given back: {_words(error)}; again in {RELEASE_AGAIN_S:g} s"
+            self._journal.say("machine", text, fault=True)
             return
         if one.state is MachineState.DRAINING:
             self._step(one, MachineEvent.GIVEN_BACK)
@@ -233,9 +264,14 @@ class Machines:
             self._journal.say("machine", f"{type(error).__name__}: {error}", fault=True)
 
     def _forget_ended(self) -> None:
-        ended = [one for one in self._all.values() if one not in self.living()]
+        living = {one.id for one in self.living()}
+        ended = [one for one in self._all.values() if one.id not in living and one.release_at is None]
         for one in ended[: max(0, len(ended) - KEEP_ENDED)]:
             del self._all[one.id]
+
+
+def _words(error: Exception) -> str:
+    return error.message if isinstance(error, CoralError) else f"{type(error).__name__}: {error}"
 
 
 def _without_capacity(offer: Offer) -> Offer:

@@ -291,7 +291,12 @@ class RequestTable:
         return self._send(flight, exclude=(before.instance,) if before else ())
 
     def _move(self, flight: Flight, reason: str) -> None:
-        if flight.moves >= MOVES or not self._elsewhere(flight):
+        try:
+            moved = flight.moves < MOVES and self._elsewhere(flight)
+        except Exception:  # a router is anyone's: its failure with one must not keep the others here
+            log.exception("request %s cannot be routed", flight.request.id)
+            moved = False
+        if not moved:
             self._fail(
                 flight,
                 RequestError(
@@ -320,7 +325,10 @@ class RequestTable:
     def _fail(self, flight: Flight, error: RequestError) -> None:
         self.counters.failed += 1
         self._leave(flight, "error")
-        flight.sink.on_error(error)
+        try:
+            flight.sink.on_error(error)
+        except Exception:  # one broken stream must not keep the others from being told
+            log.exception("request %s: its stream failed", flight.request.id)
 
     def _leave(self, flight: Flight, finish: str) -> None:
         self._let_go(flight)
@@ -336,11 +344,12 @@ class RequestTable:
 
     def _let_go(self, flight: Flight) -> None:
         """It is no longer on its instance; the router is told exactly once per pick."""
-        if flight.target is None or flight.candidate is None:
+        target, candidate = flight.target, flight.candidate
+        if target is None or candidate is None:
             return
-        flight.target.running -= 1
-        self._routers[flight.request.model].done(flight.route, flight.candidate, self._now())
         flight.target = flight.candidate = None
+        target.running -= 1
+        self._routers[flight.request.model].done(flight.route, candidate, self._now())
 
     def _no_instance(self, model: str) -> RequestError:
         return RequestError(

@@ -28,12 +28,12 @@ from coral.core.serve.coordinator.requests import RequestTable
 from coral.core.serve.coordinator.specs import InstanceLayout, ServingModel, StepLimits, layout
 from coral.core.serve.coordinator.switchboard import Switchboard
 from coral.core.serve.coordinator.tokens import TokenSocket
-from coral.errors import EngineError, InfeasibleError, SolverError
+from coral.errors import CloudError, EngineError, InfeasibleError, SolverError
 from coral.hookspecs.engine import Launch
 from coral.hookspecs.planner import PlanOptions, View
 from coral.hookspecs.router import Candidate, RouteRequest
 from coral.testing.waiting import until
-from coral.types.hardware import NodeType
+from coral.types.hardware import NodeType, Offer
 from coral.types.model import Slo
 from coral.types.placement import Placement, Stage, StageNode, Template
 from coral.types.plan import Plan, PlannedInstances, PlannedMachines
@@ -81,6 +81,17 @@ MODEL = ServingModel(
 )
 
 
+class Moody(LocalCloud):
+    """The local cloud, which says nothing of its offers while `fault` is set."""
+
+    fault: CloudError | None = None
+
+    async def offers(self) -> Sequence[Offer]:
+        if self.fault is not None:
+            raise self.fault
+        return await super().offers()
+
+
 class Scripts:
     """Launches of a fake engine: what its workers run is `worker_code`."""
 
@@ -89,6 +100,7 @@ class Scripts:
         self.gpus = {gpu.name: gpu for gpu in cloud.gpus()}
         self.worker_code = SLEEP
         self.gets_ready = True
+        self.fault: EngineError | None = None
 
     def layout(self, instance: str, template: Template, claim: Claim) -> InstanceLayout:
         limits = {name: StepLimits(tokens=8, requests=8) for name in self.gpus}
@@ -100,6 +112,8 @@ class Scripts:
         )
 
     def worker(self, layout: InstanceLayout, seat: int, scheduler_address: str) -> Launch:
+        if self.fault is not None:
+            raise self.fault
         return Launch(argv=(sys.executable, "-c", self.worker_code))
 
 
@@ -199,6 +213,9 @@ class World:
         self.scripts: Scripts
         self.planned: Planned
         self.journal: Journal
+        self.cloud: Moody
+        self.later_s = 0.0
+        """The controller's clock is so far ahead of ours."""
 
     def instances(self, *states: InstanceState) -> list[LiveInstance]:
         return [one for one in self.controller.instances.all().values() if one.state in states]
@@ -221,13 +238,14 @@ class World:
 @asynccontextmanager
 async def world(folder: Path, first: Plan, count: int = 2) -> AsyncIterator[World]:
     kind = LocalMachineType(name="small", memory=150 << 20, count=count)
-    cloud = LocalCloud(LocalOptions(machines=(kind,), folder=folder / "cloud"))
+    cloud = Moody(LocalOptions(machines=(kind,), folder=folder / "cloud"))
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     board, journal, events = Switchboard(), Journal(), Events()
     control = Control(context, f"ipc://{folder}/c", board.on_message)
     requests = RequestTable({"m": FirstRouter()}, events, max_inflight=10)
     tokens = TokenSocket(context, f"ipc://{folder}/t", requests.tokens)
     scripts, planned = Scripts(control.address, cloud), Planned(first)
+    made: World | None = None
     controller = Controller(
         (),
         [cloud],
@@ -240,10 +258,11 @@ async def world(folder: Path, first: Plan, count: int = 2) -> AsyncIterator[Worl
         journal,
         ControllerOptions(plan=PlanOptions(), every_s=60.0, start_timeout_s=30.0, drain_timeout_s=10.0),
         tokens_address=tokens.address,
+        now=lambda: time.monotonic() + (made.later_s if made else 0.0),
     )
     board.controller, board.requests = controller, requests
     made = World(controller, requests, events)
-    made.scripts, made.planned, made.journal = scripts, planned, journal
+    made.scripts, made.planned, made.journal, made.cloud = scripts, planned, journal, cloud
 
     async def tick() -> None:
         while True:
@@ -359,6 +378,52 @@ def test_a_changed_plan_starts_first_and_drains_after(tmp_path: Path) -> None:
         assert one.ready()
 
     run(tmp_path, plan(2, 2), body)
+
+
+def test_a_cloud_that_answers_nothing_for_a_while_ends_nothing(tmp_path: Path) -> None:
+    async def body(one: World) -> None:
+        await asyncio.wait_for(one.controller.up, 40)
+        one.cloud.fault = CloudError("the API is down")
+        for _ in range(2):
+            one.controller.replan("test")
+            before = len(one.journal.entries)
+            await until(
+                lambda before=before: any(  # type: ignore[misc]
+                    "the API is down" in entry.text for entry in list(one.journal.entries)[before:]
+                ),
+                20,
+            )
+        assert one.ready()
+        one.cloud.fault = None
+        asked = len(one.planned.views)
+        one.controller.replan("test")
+        await until(lambda: len(one.planned.views) > asked, 20)
+
+    run(tmp_path, plan(1, 1), body)
+
+
+def test_a_worker_that_cannot_be_launched_fails_its_instance_with_the_reason(tmp_path: Path) -> None:
+    async def body(one: World) -> None:
+        one.scripts.fault = EngineError("no such interpreter")
+        with pytest.raises(EngineError, match="no such interpreter"):
+            await asyncio.wait_for(one.controller.up, 40)
+
+    run(tmp_path, plan(1, 1), body)
+
+
+def test_nobody_is_silent_while_the_coordinator_itself_stood_still(tmp_path: Path) -> None:
+    async def body(one: World) -> None:
+        await asyncio.wait_for(one.controller.up, 40)
+        one.controller.tick()
+        one.later_s = 60.0
+        one.controller.tick()
+        assert one.ready()
+        assert one.joined()
+        one.controller.tick()  # and no message in between
+        assert not one.joined()
+        one.later_s = 0.0
+
+    run(tmp_path, plan(1, 1), body)
 
 
 def test_a_plan_that_serves_nothing_and_a_refused_one_end_the_start(tmp_path: Path) -> None:

@@ -200,6 +200,31 @@ def test_one_without_a_limit_of_its_own_gets_the_room_of_its_instance(table: Req
     assert sink.error is None
 
 
+def test_a_router_that_fails_with_one_request_keeps_no_other_from_going_on(events: Events) -> None:
+    class Picky(FirstRouter):
+        def pick(self, request: RouteRequest, among: Sequence[Candidate], now: float) -> Candidate:
+            if request.id == "bad" and among[0].id == "b":
+                raise ValueError("broken router")
+            return super().pick(request, among, now)
+
+    class Broken(Sink):
+        def on_error(self, error: RequestError) -> None:
+            super().on_error(error)
+            raise ValueError("broken sink")
+
+    table = RequestTable({"m": Picky()}, events, max_inflight=3, now=lambda: 0.0)
+    Instance(table, "a")
+    bad, good = Broken(), Sink()
+    table.submit(request("bad"), bad)
+    table.submit(request("good"), good)
+    b = Instance(table, "b")
+    table.move_requests("a", "killed")
+    assert [one.id for one in b.submitted()] == ["good"]
+    assert bad.error is not None
+    assert bad.error.status == 503
+    assert table.in_flight == 1
+
+
 def test_refusals(table: RequestTable) -> None:
     a, b, sink = Instance(table, "a"), Instance(table, "b"), Sink()
     table.submit(request(), sink)
