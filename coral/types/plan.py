@@ -8,6 +8,9 @@ from coral.types.hardware import Domain, Market, Node
 from coral.types.model import Phase
 from coral.types.placement import Template
 
+ROUNDING = 1e-5
+"""Share of a demand that may be missing by a solver's tolerance (1e-6 a row) and not for want of machines."""
+
 
 class PlannedMachines(Struct, frozen=True, kw_only=True):
     """`kept` of the machines held and `new` ones to rent, of one offer."""
@@ -47,6 +50,11 @@ class Service(Struct, frozen=True, kw_only=True):
     def fraction(self) -> float:
         return 1.0 if self.demand <= 0 else self.served / self.demand
 
+    @property
+    def met(self) -> bool:
+        """Whether all of the demand is served, but for rounding."""
+        return self.fraction >= 1 - ROUNDING
+
 
 class Certificate(Struct, frozen=True, kw_only=True):
     """`bound <= optimum <= cost`; the gap is relative to the cost. `source` says whose bound it is."""
@@ -75,7 +83,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def satisfied(self) -> bool:
-        return all(service.fraction >= 1 - 1e-9 for service in self.services)
+        return all(service.met for service in self.services)
 
 
 class RunningInstance(Struct, frozen=True, kw_only=True):

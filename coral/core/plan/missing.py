@@ -15,7 +15,7 @@ def shortages(problem: Problem, served: Sequence[Service]) -> list[str]:
     """A line for each service with unmet demand."""
     lines = []
     for index, (need, service) in enumerate(zip(problem.needs, served, strict=True)):
-        if service.fraction < 1 - 1e-9:
+        if not service.met:
             unit = "requests/s" if need.phase == "mixed" else "tokens/s"
             lines.append(
                 f"{need.name} {need.phase}: {service.served:.6g} of {need.demand:.6g} {unit} can be served "
@@ -28,7 +28,9 @@ def _why(problem: Problem, index: int) -> str:
     table = problem.tables[index]
     usable = np.flatnonzero(table.throughput > 0)
     if not usable.size:
-        kinds = ", ".join(map(str, table.node_types)) or "none"
+        if not table.node_types:
+            return "no node on offer can hold a layer of it and meet its SLO"
+        kinds = ", ".join(map(str, table.node_types))
         limits = "within generate.max_nodes and generate.memory_ratio"
         return f"no template of these node types meets its SLO {limits}: {kinds}"
     columns = problem.columns

@@ -44,5 +44,5 @@ def tightened(throughput: Floats, demand: float, *, tighten: bool) -> Floats:
 
 
 def most_needed(throughput: Floats, demand: float) -> Floats:
-    """⌈d / T⌉."""
-    return np.ceil(demand / throughput - TOLERANCE)
+    """⌈d / T⌉, at least 1."""
+    return np.maximum(np.ceil(demand / throughput - TOLERANCE), 1.0)

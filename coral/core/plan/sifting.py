@@ -37,6 +37,14 @@ class Sifted(Struct, frozen=True, kw_only=True, eq=False):
     ours: bool
 
 
+def better(first: Sifted, second: Sifted) -> Sifted:
+    """Of two answers to one program the cheaper one, with the higher bound: either's bound holds for both."""
+    cheaper = second if second.answer.cost <= first.answer.cost else first
+    tighter = second if second.answer.bound > first.answer.bound else first
+    bound = claimed(tighter.answer.bound, cheaper.answer.cost)
+    return replace(tighter, answer=replace(cheaper.answer, bound=bound))
+
+
 def minimise(
     program: Program, solver: Solver, budget: Budget, start: Floats | None = None, *, sift_above: int
 ) -> Sifted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from functools import cache
 
@@ -119,3 +120,15 @@ def test_sizes_that_do_not_divide_take_whole_machines() -> None:
     packing = pack(items, [Bin(key="m", domain=HOME, gpu="x", gpus=3)])
     assert [item.key for item in packing.left] == ["b"]
     assert packing.where == {"a": "m"}
+
+
+def test_many_nodes_on_many_machines_take_no_time() -> None:
+    """40,000 nodes on 20,000 machines: a search through all machines for each node would take minutes."""
+    items = [Item(key=f"s{i}", domain=HOME, gpu="x", count=1 << i % 3) for i in range(30_000)]
+    items += [Item(key=f"w{i}", domain=HOME, gpu="x", count=8, whole=True) for i in range(10_000)]
+    bins = [Bin(key=f"b{i}", domain=HOME, gpu="x", gpus=8) for i in range(20_000)]
+    started = time.process_time()
+    packing = pack(items, bins)
+    assert time.process_time() - started < 10
+    assert not packing.left
+    assert sum(one.used for one in packing.bins) == 10_000 * 8 + 10_000 * (1 + 2 + 4)

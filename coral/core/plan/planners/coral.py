@@ -18,7 +18,7 @@ from coral.core.plan.missing import beyond, shortages
 from coral.core.plan.paper import paper_allocation, paper_form
 from coral.core.plan.problem import Problem, state
 from coral.core.plan.scarcity import share_scarcity
-from coral.core.plan.sifting import Sifted, minimise
+from coral.core.plan.sifting import Sifted, better, minimise
 from coral.core.plan.start import start_from_running
 from coral.core.plan.stay import stay
 from coral.errors import SolverError
@@ -65,10 +65,10 @@ class CoralPlanner:
             return self._fallback(problem, library, "the solver found no plan within its limits")
         served = services(problem, found.allocation)
         notes = [*found.notes, *shortages(problem, served)]
-        if any(one.fraction < 1 - 1e-9 for one in served):
+        if not all(one.met for one in served):
             notes += self._beyond(problem, library, solver, budget)
         cost = bill(problem, found.allocation).cost_usd_h
-        bound = claimed(found.bound, cost)
+        bound = max(claimed(found.bound, cost), 0.0)  # no price is negative
         certificate = Certificate(
             cost_usd_h=cost,
             bound_usd_h=bound,
@@ -89,8 +89,7 @@ class CoralPlanner:
         start = start_from_running(problem, formulation, program)
         sifted = self._minimise(program, solver, budget.part(HARD_SHARE), start)
         if sifted.answer.status == "feasible" and not budget.exhausted:
-            more = self._minimise(program, solver, budget, sifted.answer.x)
-            sifted = more if more.answer.cost <= sifted.answer.cost else sifted
+            sifted = better(sifted, self._minimise(program, solver, budget, sifted.answer.x))
         answer, ours = sifted.answer, sifted.ours
         if answer.x is not None:
             x = (

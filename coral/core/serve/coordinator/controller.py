@@ -199,7 +199,7 @@ class Controller:
         self._events.plan_made(plan, previous)
         self._journal.say("plan", f"${plan.price_usd_h:,.4g}/h by {plan.planner}")
         for service in plan.services:
-            if service.fraction < 1 - 1e-9:
+            if not service.met:
                 share = f"{service.fraction:.0%} of the demand of {service.model} ({service.phase})"
                 self._journal.say("plan", f"what can be rented serves {share}", fault=True)
         if not any(planned.count for planned in plan.instances) and not self.up.done():

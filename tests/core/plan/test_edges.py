@@ -1,0 +1,97 @@
+"""Demands and answers at the edges: next to nothing, far too much, not quite all, no proof."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from coral.core.plan.check import Checked
+from coral.core.plan.planners.coral import build
+from coral.core.plan.planners.options import CoralOptions
+from coral.core.plan.sifting import Sifted, better
+from coral.hookspecs.planner import PlanOptions, View
+from coral.hookspecs.solver import Solver
+from coral.testing.worlds import MemoryLibrary, model, pipeline
+from coral.types.hardware import Domain, MachineType, NodeType, Offer
+from coral.types.plan import Plan, Service
+from coral.types.program import Floats, Program, Solution
+
+HOME = Domain(cloud="c", region="r")
+ONE = NodeType("a", 1)
+
+
+def planned(requests_per_s: float, solver: Solver, *, obtainable: int = 4) -> Plan:
+    library = MemoryLibrary([pipeline("m", "mixed", [ONE], 10.0)])
+    offers = tuple(
+        Offer(
+            machine_type=MachineType(name=f"a.{gpus}", gpu="a", gpus=gpus),
+            domain=HOME,
+            price_usd_h=float(gpus),
+            obtainable=obtainable,
+        )
+        for gpus in (1, 4)
+    )
+    view = View(
+        models=(model("m", requests_per_s, ("mixed",)),),
+        offers=offers,
+        options=PlanOptions(target_utilization=1.0, time_limit_s=5.0),
+    )
+    return build(CoralOptions()).plan(view, library, solver)
+
+
+@pytest.mark.parametrize("requests_per_s", [1e-300, 1e-12, 1e-6])
+def test_a_demand_of_next_to_nothing_takes_an_instance(highs: Solver, requests_per_s: float) -> None:
+    found = planned(requests_per_s, highs)
+    assert found.satisfied
+    assert [one.count for one in found.instances] == [1]
+
+
+def test_what_a_vast_demand_would_take_is_told_in_time(highs: Solver) -> None:
+    started = time.process_time()
+    found = planned(200_000.0, highs)
+    assert time.process_time() - started < 10
+    assert not found.satisfied
+    assert "all of it could be served for 20000 USD/h" in found.notes[-1]
+
+
+@pytest.mark.parametrize(("served", "met"), [(1.0, True), (1 - 2e-6, True), (1 - 1e-4, False), (0.0, False)])
+def test_a_solvers_tolerance_is_no_shortage(served: float, met: bool) -> None:
+    one = Service(model="m", phase="mixed", demand=7.0, served=7.0 * served, capacity=7.0)
+    assert one.met is met
+
+
+def test_of_two_answers_the_cheaper_with_the_higher_bound() -> None:
+    x = np.zeros(1)
+    first = Sifted(answer=Checked(status="feasible", x=x, cost=10.0, bound=9.0), columns=3, ours=True)
+    second = Sifted(answer=Checked(status="feasible", x=x, cost=9.5, bound=8.0), columns=5, ours=False)
+    for found in (better(first, second), better(second, first)):
+        assert (found.answer.cost, found.answer.bound, found.ours) == (9.5, 9.0, True)
+    nothing = Sifted(answer=Checked(status="no_solution"), columns=5, ours=False)
+    assert (better(first, nothing).answer.cost, better(first, nothing).answer.bound) == (10.0, 9.0)
+
+
+def test_a_plan_without_a_proof_states_a_bound_of_0(highs: Solver) -> None:
+    """Prices are not negative, so that 0 is a bound, and one that JSON can hold."""
+
+    class Unproven:
+        features = highs.features
+
+        def solve(
+            self,
+            program: Program,
+            *,
+            work_limit: int | None,
+            time_limit_s: float | None,
+            gap: float,
+            start: Floats | None = None,
+        ) -> Solution:
+            found = highs.solve(program, work_limit=work_limit, time_limit_s=time_limit_s, gap=gap)
+            return replace(found, status="feasible", bound=-math.inf)
+
+    certificate = planned(5.0, Unproven()).certificate
+    assert certificate is not None
+    assert (certificate.bound_usd_h, certificate.gap) == (0.0, 1.0)
