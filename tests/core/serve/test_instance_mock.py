@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import zmq
 
 from coral.core.serve.net import wire
+from coral.core.serve.net.transport import LARGEST
 from coral.testing.instance import Answer, InstanceUnderTest, stages
-from coral.types.request import GenerateRequest, Sampling
+from coral.types.request import GenerateRequest, Sampling, Token
 
 STEP = {"overhead_s": 0.002}
 
@@ -141,6 +146,66 @@ def test_malformed_and_unexpected_messages_change_nothing(
         roomy.control.socket.send_multipart([name, frame])
     assert tokens(roomy.generate(requests(2))) == {n: expected[n] for n in ("r0", "r1")}
     roomy.settled(5)
+
+
+def test_strangers_on_its_sockets_change_nothing(
+    roomy: InstanceUnderTest, expected: dict[str, list[int]]
+) -> None:
+    """Bytes that are no protocol, a frame without end, messages that are well formed but of nobody here."""
+    instance = roomy.spec.instance
+    token = Token(request="r", attempt=0, position=0, token=1)
+    messages: list[wire.Message] = [
+        wire.WorkerHello(node="stranger", pid=1, data_address="tcp://127.0.0.1:1"),
+        wire.WorkerFailed(node="stranger", reason="says a stranger"),
+        wire.SequenceOpened(node="stranger", request="r0", attempt=0),
+        wire.SequencesReleased(node="stranger", sequences=(("r0", 0),)),
+        wire.Tokens(instance=instance, node="stranger", tokens=(token,)),
+        wire.Feed(instance=instance, generation=1, sender="stranger", sequence=9, tokens=()),
+        wire.Heartbeat(at_s=0.0),
+    ]
+    held_before = [psutil.Process(process.pid).memory_info().rss for process in roomy.processes]
+    listening = [
+        (one.laddr.ip, one.laddr.port)
+        for process in roomy.processes
+        for one in psutil.Process(process.pid).net_connections("tcp")
+        if one.status == psutil.CONN_LISTEN
+    ]
+    assert len(listening) == len(roomy.processes)
+    with zmq.Context() as context:
+        for ip, port in listening:
+            with socket.create_connection((ip, port), timeout=2) as raw, contextlib.suppress(OSError):
+                raw.sendall(os.urandom(3000))
+            assert endless_frame(ip, port) < LARGEST, "cut off before it is held"
+            for identity in (b"stranger", b"\xff\xfe"):
+                with context.socket(zmq.DEALER) as dealer:
+                    dealer.identity, dealer.linger = identity, 2000
+                    dealer.connect(f"tcp://{ip}:{port}")
+                    for frame in (b"", b"\x01", os.urandom(300), b"\x01" + b"\x91" * 100_000):
+                        dealer.send(frame)
+                        dealer.send_multipart([frame, frame, frame])
+                    for _ in range(50):
+                        for message in messages:
+                            dealer.send(wire.encode(message))
+    assert tokens(roomy.generate(requests(2))) == {n: expected[n] for n in ("r0", "r1")}
+    roomy.settled(5)
+    for process, before in zip(roomy.processes, held_before, strict=True):
+        assert psutil.Process(process.pid).memory_info().rss - before < 30 << 20
+
+
+def endless_frame(ip: str, port: int) -> int:
+    """Bytes taken of a ZMTP frame that says it has a terabyte."""
+    with socket.create_connection((ip, port), timeout=5) as raw:
+        greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+        raw.sendall(greeting + b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER")
+        raw.recv(64, socket.MSG_WAITALL)
+        sent = 0
+        try:
+            raw.sendall(b"\x02" + (1 << 40).to_bytes(8, "big"))
+            while sent < 2 * LARGEST:
+                sent += raw.send(bytes(1 << 20))
+        except OSError:  # cut off
+            return sent
+    return sent
 
 
 def test_a_coordinator_that_comes_back_gets_an_idle_instance(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 import zmq
@@ -10,6 +11,10 @@ from coral.core.serve.net.transport import Congested, Router, Unreachable
 from coral.core.serve.net.wire import AnyMessage, Heartbeat, Message, Shutdown
 from coral.core.serve.worker.beat import SUFFIX
 
+log = logging.getLogger("coral.scheduler")
+
+SAID = 10
+"""Messages of strangers that are logged; more are only counted."""
 UNREACHABLE_S = 3.0
 """A node whose connection is gone for so long is dead, whatever its last heartbeat."""
 
@@ -28,6 +33,8 @@ class Nodes:
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], host: str, silence_s: float) -> None:
         self._router = Router(context, f"tcp://{host}:*")
+        self.strangers = 0
+        """Messages of peers that are no nodes of this instance."""
         self._silence_s = silence_s
         self._heard: dict[str, float] = {}
         self._reached: dict[str, float] = {}
@@ -51,9 +58,15 @@ class Nodes:
         except (Unreachable, Congested) as error:
             raise NodeLost(node, f"node {node} cannot be reached: {error}") from error
 
+    def stranger(self, peer: str, message: AnyMessage) -> None:
+        """Who sent this is no node of this instance: it is counted and changes nothing."""
+        self.strangers += 1
+        if self.strangers <= SAID:
+            log.warning("a %s of %.64r, which is no node here, is ignored", type(message).__name__, peer)
+
     def dismiss(self, node: str, reason: str) -> None:
         """Tell a node that is none of ours to go; it may be gone already."""
-        self._tell(node, Shutdown(reason=reason))
+        self._router.tell(node, Shutdown(reason=reason))
 
     def drain(self, now: float) -> list[tuple[str, AnyMessage]]:
         """(node, message) of what has arrived; heartbeats are noted and left out."""

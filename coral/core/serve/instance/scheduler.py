@@ -186,16 +186,17 @@ class Scheduler:
     # ------------------------------------------------------------ workers
 
     def _from_node(self, node: str, message: wire.AnyMessage, now: float) -> None:
+        startup = self._startup
         if isinstance(message, wire.WorkerHello):
             self._hello(node, message, now)
+        elif startup is None or node not in startup.specs:
+            self._nodes.stranger(node, message)
         elif isinstance(message, wire.WorkerFailed):
             self._fail(message.reason, node)
         elif self._state is not None:
             self._serving(self._state, node, message)
-        elif self._startup is not None and node in self._startup.specs:
-            self._starting(self._startup, node, message)
         else:
-            self._nodes.dismiss(node, f"{node} is no node of {self._instance}")
+            self._starting(startup, node, message)
 
     def _hello(self, node: str, message: wire.WorkerHello, now: float) -> None:
         startup = self._startup
@@ -204,7 +205,8 @@ class Scheduler:
                 self._early[node] = message
             return
         if node not in startup.specs or message.node != node:
-            self._nodes.dismiss(node, f"{message.node} is no node of {self._instance}")
+            self._nodes.stranger(node, message)
+            self._nodes.dismiss(node, f"it is no node of {self._instance}")
             return
         if node in startup.addresses:
             self._fail(f"node {node} has started anew and lost what it held", node)
@@ -235,7 +237,8 @@ class Scheduler:
 
     def _wire(self, startup: Startup, node: str) -> None:
         address = self._tokens_address if startup.specs[node].is_last else ""
-        self._nodes.send(node, wire.Wire(peers=dict(startup.peers(node)), tokens_address=address))
+        peers, senders = dict(startup.peers(node)), startup.senders(node)
+        self._nodes.send(node, wire.Wire(peers=peers, senders=senders, tokens_address=address))
 
     def _begin(self, spec: InstanceSpec, startup: Startup) -> None:
         stages = [[(stage.node, weight) for stage, weight in nodes] for nodes in spec.stages]

@@ -33,6 +33,10 @@ class Startup:
         onward = self._stages[(stage + 1) % len(self._stages)] if len(self._stages) > 1 else []
         return {peer: self.addresses[peer] for peer in onward}
 
+    def senders(self, node: str) -> tuple[str, ...]:
+        """The nodes that send to this one: the stage before; the last stage's for stage 0."""
+        return tuple(self._stages[self.specs[node].stage - 1]) if len(self._stages) > 1 else ()
+
     def missing(self) -> str:
         """Whom it waits for, and for what."""
         absent = [node for node in self.specs if node not in self.addresses]

@@ -8,7 +8,7 @@ headers always go by ZeroMQ. A slow receiver bounds its senders: rows are sent o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import zmq
@@ -58,8 +58,9 @@ class Channel(Protocol):
         """Messages of any other instance or generation are dropped from now on."""
         ...
 
-    def connect(self, peers: Mapping[str, str]) -> None:
-        """Be ready to send to these nodes, by name and address."""
+    def connect(self, peers: Mapping[str, str], senders: Collection[str] | None = None) -> None:
+        """Be ready to send to these nodes, by name and address; from now on take what comes of `senders`
+        alone (None: of everybody in the instance)."""
         ...
 
     def may_send(self) -> bool:

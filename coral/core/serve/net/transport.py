@@ -22,6 +22,8 @@ HIGH_WATER = 10_000
 """Messages that a socket queues per peer."""
 BACKLOG = 10_000
 """Messages that wait in this process for a socket that takes no more."""
+LARGEST = 1 << 26
+"""Bytes of one message; whoever sends a larger one is cut off before it is held."""
 LINGER_MS = 1_000
 
 
@@ -70,6 +72,7 @@ class Endpoint:
         self.socket = context.socket(kind)
         self.socket.linger = LINGER_MS
         self.socket.sndhwm = self.socket.rcvhwm = high_water
+        self.socket.maxmsgsize = LARGEST
         if keys is not None:
             keys.secure(self.socket)
         self.malformed = 0
@@ -226,6 +229,15 @@ class Router(Endpoint):
                 raise
             raise Unreachable(f"nobody is connected as {peer!r}") from error
 
+    def tell(self, peer: str, message: Message) -> bool:
+        """Say it now or not at all: nothing waits for this peer. False where it is gone or reads nothing."""
+        try:
+            return self._put([peer.encode(errors="surrogateescape"), encode(message)])
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return False
+
     def flush(self) -> bool:
         """As elsewhere; what waits for a peer that has gone is dropped with it."""
         while self._backlog:
@@ -248,5 +260,5 @@ class Router(Endpoint):
             if len(frames) != 2:
                 self.malformed += 1
             elif (message := self._decode(frames[1])) is not None:
-                out.append((frames[0].decode(errors="replace"), message))
+                out.append((frames[0].decode(errors="surrogateescape"), message))
         return out

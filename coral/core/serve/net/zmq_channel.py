@@ -6,7 +6,7 @@ the same connection, so a receiver need not know where its senders are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import zmq
 
@@ -19,6 +19,8 @@ from coral.types.stage import Buffer, HiddenRows
 
 WINDOW = 8
 """Messages of rows that a sender may have under way to one receiver."""
+LARGEST_ROWS = 1 << 30
+"""Bytes of one message; whoever sends a larger one is cut off before it is held."""
 
 
 class _Outgoing:
@@ -65,13 +67,15 @@ class ZmqChannel:
         self._router = context.socket(zmq.ROUTER)
         self._router.linger = LINGER_MS
         self._router.sndhwm = self._router.rcvhwm = HIGH_WATER
+        self._router.maxmsgsize = LARGEST_ROWS
         if server_keys is not None:
             server_keys.secure(self._router)
         self._router.bind(bind)
+        self._senders: Collection[str] | None = None
         self._out: dict[str, _Outgoing] = {}
         self._in: dict[str, _Incoming] = {}
         self.malformed = 0
-        """Messages dropped because they are not of this instance, or no message at all."""
+        """Messages dropped: not of this instance, of a node that does not send here, or no message at all."""
 
     @property
     def address(self) -> str:
@@ -86,7 +90,8 @@ class ZmqChannel:
         """Messages of any other instance or generation are dropped from now on."""
         self._instance, self._generation = instance, generation
 
-    def connect(self, peers: Mapping[str, str]) -> None:
+    def connect(self, peers: Mapping[str, str], senders: Collection[str] | None = None) -> None:
+        self._senders = senders
         for node, address in peers.items():
             if node in self._out:
                 continue
@@ -174,6 +179,7 @@ class ZmqChannel:
         ours = (
             isinstance(header, Rows | Feed)
             and header.sender == peer
+            and (self._senders is None or peer in self._senders)
             and header.instance == self._instance
             and header.generation == self._generation
             and len(frames) == (3 if isinstance(header, Rows) else 2)

@@ -181,7 +181,7 @@ class WorkerProcess:
     def _wire(self, message: Wire) -> None:
         if self._runner is None:
             raise ProtocolError(f"{self._node} was told its peers before its stage was loaded")
-        self._channel.connect(message.peers)
+        self._channel.connect(message.peers, message.senders)
         if self._stage is None:
             for socket in self._channel.sockets:
                 self._poller.register(socket, zmq.POLLIN)

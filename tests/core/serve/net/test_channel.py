@@ -192,3 +192,18 @@ def test_what_is_lost_doubled_or_does_not_fit_breaks_the_channel(
 ) -> None:
     with pytest.raises(ChannelBroken, match=reason):
         raw(context, make("to"), *messages)
+
+
+def test_what_comes_of_a_node_that_does_not_send_here_is_dropped(make: Made) -> None:
+    receiver, sender, stranger = make("to"), make("a"), make("b")
+    receiver.connect({}, senders=("a",))
+    fed = [FedToken(request="r", attempt=0, position=0, token=1)]
+    for one in (stranger, sender):
+        one.connect({"to": receiver.address})
+        for _ in range(2):
+            one.feed("to", fed)
+    assert [received.header.sender for received in take(receiver, 2)] == ["a", "a"]
+    deadline = time.monotonic() + 5
+    while receiver.malformed < 2 and time.monotonic() < deadline:
+        assert not receiver.receive()
+    assert receiver.malformed == 2

@@ -33,6 +33,8 @@ class Wire(Message, frozen=True, kw_only=True, tag="wire"):
     """Data addresses of every node this one sends to: the next stage's, or stage 0's for the last."""
 
     peers: dict[str, str]
+    senders: tuple[str, ...] = ()
+    """The nodes that send to this one; what comes of anybody else is dropped."""
     tokens_address: str = ""
     """Not empty: where the last stage pushes tokens from now on (the coordinator has come back)."""
 
