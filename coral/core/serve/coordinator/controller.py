@@ -143,10 +143,11 @@ class Controller:
         After a pause of this very process others seem silent whose messages still wait to be read.
         """
         paused_s, self._ticked = self._now() - self._ticked, self._now()
+        self.machines.beat()
         if paused_s < PAUSE_S:
             self.machines.tick()
             self.instances.tick()
-        self._control.beat([*self.machines.peers(), *self.instances.peers()])
+        self._control.beat(self.instances.peers())
         self.kick()
 
     def stop(self) -> None:
@@ -241,6 +242,8 @@ class Controller:
             self.up.set_result(None)
 
     def _start(self, start: StartInstance) -> None:
+        if not all(self.machines.reachable(machine) for machine in start.claim.machines):
+            return  # it is lost soon, or back: that nobody can be told there is no failure of the instance
         try:
             self.instances.start(start.template, start.domain, start.claim)
         except CoralError as error:

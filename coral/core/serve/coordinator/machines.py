@@ -12,13 +12,15 @@ from coral.core.operate.lifecycle import MachineCommand, MachineEvent, MachineSt
 from coral.core.operate.reconcile import HeldMachine, OfferKey
 from coral.core.serve.coordinator.control import Control, Peer
 from coral.core.serve.coordinator.journal import Journal
-from coral.core.serve.net.wire import AgentHello, Message
+from coral.core.serve.net.wire import AgentHello, Heartbeat, Message
 from coral.errors import CloudError, CoralError
 from coral.hookspecs.cloud import Cloud, RentOrder
 from coral.hookspecs.engine import Launch
 from coral.types.hardware import Machine, Offer
 
 SILENCE_S = 10.0
+UNREACHABLE_S = 3.0
+"""An agent whose connection is gone for so long is dead, whenever it was heard last."""
 COOL_DOWN_S = 60.0
 """An offer whose order has failed is not ordered again within this time, and counts as not obtainable."""
 RELEASE_AGAIN_S = 30.0
@@ -54,7 +56,7 @@ class LiveMachine:
         )
         self.peer: Peer | None = None
         self.agent_pid = 0
-        self.heard = now
+        self.heard = self.reached = now
         self.reason = ""
         self.release_at: float | None = None
         """When to give it back again; None where that is not due."""
@@ -120,8 +122,9 @@ class Machines:
     def all(self) -> Mapping[str, LiveMachine]:
         return self._all
 
-    def peers(self) -> list[Peer]:
-        return [one.peer for one in self.living() if one.peer is not None]
+    def reachable(self, machine: str) -> bool:
+        """Whether its agent is connected now."""
+        return self.send(machine, Heartbeat(at_s=time.time()))
 
     def send(self, machine: str, message: Message) -> bool:
         """To the machine's agent; False where it cannot be reached."""
@@ -176,7 +179,8 @@ class Machines:
         one = self._all.get(hello.machine)
         if one is None:
             return None
-        one.peer, one.agent_pid, one.heard = peer, hello.pid, self._now()
+        one.peer, one.agent_pid = peer, hello.pid
+        one.heard = one.reached = self._now()
         before = one.state
         self._step(one, MachineEvent.AGENT_JOINED)
         if before is not one.state:
@@ -188,12 +192,21 @@ class Machines:
             if one.peer == peer:
                 one.heard = self._now()
 
+    def beat(self) -> None:
+        """Tell all agents that we are there, and note who can be told."""
+        for one in self.living():
+            if self.reachable(one.id):
+                one.reached = self._now()
+
     def tick(self) -> None:
-        """Notice silent agents and machines that do not come up."""
+        """Notice silent agents, those that are gone, and machines that do not come up."""
         now = self._now()
         for one in self.living():
             if one.state is MachineState.JOINED and now - one.heard > SILENCE_S:
                 one.reason = f"its agent has been silent for {SILENCE_S:g} s"
+                self._step(one, MachineEvent.VANISHED)
+            elif one.state is MachineState.JOINED and now - one.reached > UNREACHABLE_S:
+                one.reason = "its agent has closed its connection"
                 self._step(one, MachineEvent.VANISHED)
             elif one.state is MachineState.BOOTING and now - one.since > self._boot_timeout_s:
                 one.reason = f"its agent has not joined within {self._boot_timeout_s:g} s"

@@ -76,7 +76,7 @@ class PlannerLink:
         self._can_ask.clear()
         sent = self._control.send(self._peer, PlanAsk(ask=self._asks, view=msgspec.to_builtins(view)))
         if not sent:
-            self._peer = None
+            self._peer = self._answer = None
             raise SolverError("the planner process cannot be reached")
         return await self._answer
 

@@ -349,8 +349,12 @@ def test_a_lost_machine_is_noticed_and_replaced(tmp_path: Path) -> None:
         await asyncio.wait_for(one.controller.up, 40)
         [machine] = one.controller.machines.living()
         os.kill(machine.agent_pid, signal.SIGKILL)
-        await until(lambda: machine.state is MachineState.LOST, 20)
+        await until(lambda: machine.state is MachineState.LOST, 6)  # silence takes longer to notice
         assert one.events.lost == [machine.id]
+        assert "closed its connection" in machine.reason
+        starts = [e.text for e in one.journal.entries if "cannot be reached" in e.text]
+        assert not starts, "nothing is started on a machine that is gone"
+        assert not one.controller.setbacks(), "and its loss is no failure of what ran there"
         await until(lambda: one.ready() and machine.id not in one.joined(), 40)
 
     run(tmp_path, plan(1, 1), body)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -141,6 +144,22 @@ def test_one_that_hangs_is_killed_at_its_deadline(tmp_path: Path) -> None:
 
     journal = run(tmp_path, body, answer_s=1.5)
     assert any("overran its deadline" in entry.text for entry in journal.entries)
+
+
+def test_one_that_is_gone_when_it_is_asked_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(link: PlannerLink, folder: Path) -> None:
+        assert (await ask(link, folder, "plan")).planner == "script"
+        os.kill(link.pid, signal.SIGKILL)
+        time.sleep(0.3)  # noqa: ASYNC251  (its connection is gone, and the loop has not looked at it yet)
+        with pytest.raises(SolverError):
+            await ask(link, folder, "plan")
+        assert (await ask(link, folder, "plan")).planner == "script"
+        gc.collect()
+
+    run(tmp_path, body)
+    assert "never retrieved" not in caplog.text
 
 
 def test_one_that_never_comes_up_is_no_plan(tmp_path: Path) -> None:
