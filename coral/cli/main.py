@@ -49,6 +49,11 @@ def main(arguments: Sequence[str]) -> int:
     except CoralError as error:
         typer.echo(f"coral: {error}", err=True)
         return error.exit_code
+    except OSError as error:
+        if error.filename is None:  # of no file that a person could mend
+            raise
+        typer.echo(f"coral: {error.filename}: {error.strerror}", err=True)
+        return 1
     except KeyboardInterrupt:
         return 130
     except SystemExit as ended:

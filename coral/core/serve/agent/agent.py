@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -187,4 +188,5 @@ class Agent:
             self._say(f"cannot send a {type(message).__name__}: the coordinator takes none")
 
     def _say(self, text: str) -> None:
-        print(f"{time.strftime('%H:%M:%S')} agent of {self._machine} {text}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # nowhere to say it (a full disk): the work goes on
+            print(f"{time.strftime('%H:%M:%S')} agent of {self._machine} {text}", file=sys.stderr, flush=True)

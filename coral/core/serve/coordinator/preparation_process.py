@@ -131,6 +131,13 @@ def main() -> int:
     except CoralError as error:
         preparing.say(PreparationFailed(message=error.message, mend=error.mend, exit_code=error.exit_code))
         return error.exit_code
+    except OSError as error:
+        if error.filename is None:
+            raise
+        text = f"cannot prepare the models: {error.filename}: {error.strerror}"
+        mend = "make room or give leave to write in state.folder, or choose another"
+        preparing.say(PreparationFailed(message=text, mend=mend, exit_code=1))
+        return 1
     return 0
 
 

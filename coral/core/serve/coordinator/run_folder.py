@@ -7,24 +7,32 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from coral.errors import UsageError
+
 KEEP_RUNS = 5
 SOCKET_PATH_BYTES = 90
 """The kernel takes about 107 bytes for the address of an ipc socket, ZeroMQ's included."""
 
 
 class RunFolder:
-    """`<state>/run/<pid>`, mode 0700."""
+    """`<state>/run/<pid>`, mode 0700. Raises UsageError where nothing can be written there."""
 
     def __init__(self, state: Path) -> None:
         runs = state / "run"
-        runs.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _prune(runs)
         self.path = runs / str(os.getpid())
-        shutil.rmtree(self.path, ignore_errors=True)  # of an earlier process that had this id
-        self.path.mkdir(mode=0o700)
         self.logs = self.path / "logs"
-        self.logs.mkdir()
         self._sockets = self.path
+        try:
+            runs.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _prune(runs)
+            shutil.rmtree(self.path, ignore_errors=True)  # of an earlier process that had this id
+            self.path.mkdir(mode=0o700)
+            self.logs.mkdir()
+        except OSError as error:
+            raise UsageError(
+                f"state.folder: cannot write in {state}: {error.strerror}",
+                mend="make room or give leave to write there, or choose another: --set state.folder=<folder>",
+            ) from error
         if len(os.fsencode(self.path / "control")) > SOCKET_PATH_BYTES:
             self._sockets = Path(tempfile.mkdtemp(prefix="coral-"))
 

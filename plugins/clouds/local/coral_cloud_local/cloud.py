@@ -18,7 +18,6 @@ from coral_cloud_local.process import ProcessId
 
 DOMAIN = Domain("local", "host")
 POLL_S = 0.05
-KEEP_LOGS = 50
 
 
 def build(options: LocalOptions) -> LocalCloud:
@@ -57,8 +56,7 @@ class LocalCloud:
 
     async def offers(self) -> Sequence[Offer]:
         self._reap()
-        with self._ledger.open() as entries:
-            held = [one.machine.machine_type.name for one in entries.values()]
+        held = [one.machine.machine_type.name for one in self._ledger.look().values()]
         return [
             Offer(
                 machine_type=machine_type(one),
@@ -72,8 +70,7 @@ class LocalCloud:
     async def machines(self) -> Sequence[Machine]:
         """Those rented by this process, and those whose deployment has died."""
         self._reap()
-        with self._ledger.open() as entries:
-            return [one.machine for one in entries.values() if self._ours(one)]
+        return [one.machine for one in self._ledger.look().values() if self._ours(one)]
 
     async def rent(self, order: RentOrder) -> Machine:
         self._reap()
@@ -83,21 +80,27 @@ class LocalCloud:
                 f"local cloud: there is no machine type {name} in {order.offer.domain}",
                 mend=f"machine types here: {', '.join(self._types)}",
             )
-        with self._ledger.open() as entries:
-            for one in entries.values():
-                if one.order == order.id and self._ours(one):
-                    return one.machine
-            held = sum(one.machine.machine_type.name == name for one in entries.values())
-            if held >= self._types[name].count:
-                raise NoCapacity(f"local cloud: all {held} machines of type {name} are in use")
-            rented = self._start(order, self._types[name])
-            entries[rented.machine.id] = rented
-            return rented.machine
+        started: Rented | None = None
+        try:
+            with self._ledger.open() as entries:
+                for one in entries.values():
+                    if one.order == order.id and self._ours(one):
+                        return one.machine
+                held = sum(one.machine.machine_type.name == name for one in entries.values())
+                if held >= self._types[name].count:
+                    raise NoCapacity(f"local cloud: all {held} machines of type {name} are in use")
+                started = self._start(order, self._types[name])
+                entries[started.machine.id] = started
+                return started.machine
+        except CloudError:
+            if started is not None:  # it could not be written down, so nobody would find it again
+                started.agent.signal(signal.SIGKILL)
+            raise
 
     async def release(self, machines: Sequence[str]) -> None:
         """Ends the agents, which end what they run; an agent that takes too long is killed."""
-        with self._ledger.open() as entries:
-            leaving = {id: entries[id].agent for id in machines if id in entries and self._ours(entries[id])}
+        entries = self._ledger.look()
+        leaving = {id: entries[id].agent for id in machines if id in entries and self._ours(entries[id])}
         for agent in leaving.values():
             agent.signal(signal.SIGTERM)
         deadline = asyncio.get_running_loop().time() + self._release_timeout_s
@@ -108,19 +111,13 @@ class LocalCloud:
                 deadline += self._release_timeout_s
             await asyncio.sleep(POLL_S)
         self._reap()
-        with self._ledger.open():
-            pass  # opening drops those that have ended
 
     async def notices(self) -> Sequence[Notice]:
         return []
 
     def _start(self, order: RentOrder, kind: LocalMachineType) -> Rented:
         id = f"{kind.name}-{uuid.uuid4().hex[:8]}"
-        logs = self._ledger.folder / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
-        for old in sorted(logs.iterdir(), key=lambda path: path.stat().st_mtime)[:-KEEP_LOGS]:
-            old.unlink(missing_ok=True)
-        with (logs / f"{id}.log").open("wb") as log:
+        with self._ledger.new_log(id) as log:
             try:
                 process = subprocess.Popen(
                     [*order.agent.argv, "--machine", id],

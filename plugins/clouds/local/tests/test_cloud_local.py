@@ -207,3 +207,17 @@ def test_devices_of_one_name_must_be_alike() -> None:
 def test_without_machine_types_it_is_the_whole_machine(tmp_path: Path) -> None:
     [gpu] = LocalCloud(LocalOptions(folder=tmp_path)).gpus()
     assert gpu.threads == len(os.sched_getaffinity(0))
+
+
+def test_a_disk_that_takes_nothing_is_named_and_stops_no_release(folder: Path) -> None:
+    """A folder stands in the place of the file that is written."""
+    cloud = LocalCloud(options(folder))
+    machine = rent(cloud, "small", "a")
+    (folder / "machines.new").mkdir()
+    with pytest.raises(CloudError, match="cannot write in"):
+        rent(cloud, "small", "b")
+    assert [one.id for one in asyncio.run(_machines(cloud))] == [machine.id]
+    assert offer(cloud, "small").obtainable == 1, "what could not be written down was not rented"
+    release(cloud, machine.id)
+    assert asyncio.run(_machines(cloud)) == []
+    assert offer(cloud, "small").obtainable == 2

@@ -15,6 +15,7 @@ import pytest
 import zmq
 
 from coral.core.serve.agent import command
+from coral.core.serve.agent.log import BoundedLog
 from coral.core.serve.net.wire import (
     AgentHello,
     AnyMessage,
@@ -195,3 +196,21 @@ def test_output_is_bounded(make: Callable[[float], Coordinator]) -> None:
     assert exited.tail.endswith("59999")
     written = sum(path.stat().st_size for path in (one.folder / "logs").glob("loud*"))
     assert 0 < written <= 2 << 20
+
+
+def test_a_log_that_cannot_be_written_costs_its_bytes_alone(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "one.log"
+    log = BoundedLog(path)
+    log.write(b"first\n")
+    log.close()
+    path.rename(path.with_suffix(".kept"))
+    path.symlink_to("/dev/full")
+    log.write(b"second\n")
+    log.write(b"third\n")
+    assert log.lost == len(b"second\nthird\n")
+    assert log.tail() == "first\nsecond\nthird"
+    path.unlink()
+    log.write(b"fourth\n")
+    log.close()
+    assert path.read_text() == "[13 bytes are lost: No space left on device]\nfourth\n"
+    BoundedLog(Path("/proc/none/x")).write(b"nowhere")  # not even its folder

@@ -4,7 +4,10 @@ import os
 import stat
 from pathlib import Path
 
+import pytest
+
 from coral.core.serve.coordinator.run_folder import KEEP_RUNS, RunFolder
+from coral.errors import UsageError
 
 
 def mode(path: Path) -> int:
@@ -37,3 +40,11 @@ def test_only_the_last_runs_are_kept(tmp_path: Path) -> None:
     assert len(list((tmp_path / "run").iterdir())) == KEEP_RUNS + 1
     assert run.path.exists()
     run.close()
+
+
+def test_a_place_where_nothing_can_be_written_is_named_with_the_mend(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", Path("/proc/none")):
+        with pytest.raises(UsageError, match=f"state.folder: cannot write in {place}") as raised:
+            RunFolder(place)
+        assert "state.folder=" in (raised.value.mend or "")
