@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import BrokenExecutor, Executor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from coral.core.profile.device import Hop
 from coral.core.profile.throughput import RULES_VERSION, ThroughputTable, throughput_table
 from coral.core.profile.weights import model_bytes
 from coral.core.profile.workload import Workload
+from coral.errors import LibraryError
 from coral.hookspecs.engine import EngineCapabilities
 from coral.hookspecs.profiler import StepCost
 from coral.types.hardware import Gpu, NodeType
@@ -87,7 +88,7 @@ def build_library(
     the hash of all their inputs, and are written as soon as they are solved: a build that was broken off
     goes on where it was, and one of which nothing changed reads only. With an `executor`, large jobs run
     there and `progress` hears of each when it ends; without one it hears of every few thousand
-    combinations.
+    combinations. Raises LibraryError where a worker of the executor dies.
     """
     store = store or folder
     kept: dict[str, Entry] = {}
@@ -196,5 +197,12 @@ def _solved(
     running = {executor.submit(search, job.task): job for job in jobs}
     for future in as_completed(running):
         job = running[future]
+        try:
+            found = future.result()
+        except BrokenExecutor as error:
+            raise LibraryError(
+                f"a worker process died while it solved the templates of {job.entry.key}",
+                mend="if memory ran out: lower generate.max_nodes, generate.memory_ratio or executor.workers",
+            ) from error
         tell(job.combinations, job.entry.key)
-        yield job, future.result()
+        yield job, found

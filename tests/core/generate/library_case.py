@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from pathlib import Path
 
 from coral.core.generate.build import GenerateOptions, Hop, Progress, build_library
@@ -93,7 +94,7 @@ def capabilities(_: ModelSpec, __: Gpu) -> EngineCapabilities:
 
 
 def build(folder: Path, *models: ModelSpec, small_mib: int = 60, max_nodes: int = 3,
-          progress: Progress | None = None) -> TemplateLibrary:  # fmt: skip
+          progress: Progress | None = None, executor: Executor | None = None) -> TemplateLibrary:  # fmt: skip
     return build_library(
         models or (model(),),
         KINDS,
@@ -104,4 +105,5 @@ def build(folder: Path, *models: ModelSpec, small_mib: int = 60, max_nodes: int 
         Hop(latency_s=1e-3, bytes_per_s=1e9),
         folder,
         progress=progress,
+        executor=executor,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -175,3 +175,18 @@ def test_an_executor_gives_the_same_library(tmp_path: Path, monkeypatch: pytest.
     for name in ("a", "b"):
         assert np.array_equal(here.table(name, "mixed").usage, there.table(name, "mixed").usage)
         assert here.template(name, "mixed", 3) == there.template(name, "mixed", 3)
+
+
+def test_a_worker_that_dies_is_an_error_with_a_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the kernel kills it where memory runs out."""
+
+    class Dying(ThreadPoolExecutor):
+        def submit(self, *_: object, **__: object) -> Future[Found]:  # type: ignore[override]
+            future: Future[Found] = Future()
+            future.set_exception(BrokenExecutor("a process was terminated abruptly"))
+            return future
+
+    monkeypatch.setattr(building, "WORTH_SHARING", 0)
+    with Dying(1) as pool, pytest.raises(LibraryError, match="a worker process died") as caught:
+        case.build(tmp_path, case.model(phases=("prefill", "decode")), executor=pool)
+    assert "generate.max_nodes" in str(caught.value.mend)
