@@ -1,24 +1,36 @@
-"""What the clouds of a config offer, asked once for a command that runs to its end."""
+"""What the clouds of a config offer and hold, asked once for a command that runs to its end."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from coral.core.config import LoadedConfig
     from coral.hookspecs.cloud import Cloud
-    from coral.types.hardware import Gpu, Offer
+    from coral.types.hardware import Gpu, Machine, Offer
 
 
-def ask_offers(session: LoadedConfig) -> tuple[list[Offer], dict[str, Gpu]]:
-    """All offers, and the GPUs that only a cloud knows, by name."""
+class Market(NamedTuple):
+    """`gpus`: those that only a cloud knows, by name."""
+
+    offers: list[Offer]
+    machines: list[Machine]
+    gpus: dict[str, Gpu]
+
+
+def ask_clouds(session: LoadedConfig) -> Market:
+    """Raises CloudError, and ProfileError where two clouds describe one GPU differently."""
+    from coral.core.profile.catalogue import distinct
+
     clouds: list[Cloud] = [
         session.registry.build("cloud", use.use, use.options) for use in session.config.clouds
     ]
 
-    async def ask() -> list[Offer]:
-        answers = await asyncio.gather(*(cloud.offers() for cloud in clouds))
-        return [offer for answer in answers for offer in answer]
+    async def ask() -> tuple[list[Offer], list[Machine]]:
+        offers = await asyncio.gather(*(cloud.offers() for cloud in clouds))
+        machines = await asyncio.gather(*(cloud.machines() for cloud in clouds))
+        return [one for some in offers for one in some], [one for some in machines for one in some]
 
-    return asyncio.run(ask()), {gpu.name: gpu for cloud in clouds for gpu in cloud.gpus()}
+    offers, machines = asyncio.run(ask())
+    return Market(offers, machines, distinct(gpu for cloud in clouds for gpu in cloud.gpus()))

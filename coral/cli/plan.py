@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,8 +11,6 @@ from coral.cli.session import DEFAULT_CONFIG, ConfigOption, JsonOption, SetOptio
 
 if TYPE_CHECKING:
     from coral.core.config import LoadedConfig
-    from coral.hookspecs.cloud import Cloud
-    from coral.types.hardware import Gpu, Machine, Offer
     from coral.types.placement import Stage
     from coral.types.plan import Plan
 
@@ -46,16 +42,15 @@ def plan(config: ConfigOption = DEFAULT_CONFIG, sets: SetOption = None, as_json:
 def _planned(session: LoadedConfig) -> Plan:
     from rich.console import Console
 
+    from coral.cli.market import ask_clouds
     from coral.core.generate.assemble import prepare
     from coral.hookspecs.planner import Planner, View
     from coral.hookspecs.solver import Solver
 
     config, registry = session.config, session.registry
-    clouds: list[Cloud] = [registry.build("cloud", use.use, use.options) for use in config.clouds]
     console = Console(stderr=True)
     with console.status("asking the clouds") as status:
-        offers, machines = asyncio.run(_market(clouds))
-        gpus: dict[str, Gpu] = {gpu.name: gpu for cloud in clouds for gpu in cloud.gpus()}
+        offers, machines, gpus = ask_clouds(session)
 
         def progress(done: float, total: float, what: str) -> None:
             share = f"{done / total:.0%} " if total else ""
@@ -69,12 +64,6 @@ def _planned(session: LoadedConfig) -> Plan:
             models=models, offers=tuple(offers), machines=tuple(machines), options=config.plan_options()
         )
         return planner.plan(view, library, solver)
-
-
-async def _market(clouds: Sequence[Cloud]) -> tuple[list[Offer], list[Machine]]:
-    offers = await asyncio.gather(*(cloud.offers() for cloud in clouds))
-    machines = await asyncio.gather(*(cloud.machines() for cloud in clouds))
-    return [one for some in offers for one in some], [one for some in machines for one in some]
 
 
 def _show(found: Plan) -> None:

@@ -117,10 +117,10 @@ def _library(session: LoadedConfig) -> tuple[tuple[ModelSpec, ...], TemplateLibr
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    from coral.cli.market import ask_offers
+    from coral.cli.market import ask_clouds
     from coral.core.generate.assemble import prepare
 
-    offers, gpus = ask_offers(session)
+    offers, _, gpus = ask_clouds(session)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

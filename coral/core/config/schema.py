@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, Strict, model_validator
 
-from coral.core.config.shape import Shape
+from coral.core.config.shape import Dtype, Shape
 from coral.core.config.use import Use
 from coral.hookspecs.options import Bytes, Duration, LocalPath, Options
 from coral.hookspecs.planner import PlanOptions
@@ -16,7 +16,6 @@ from coral.types.model import Demand, Phase, RequestClass, Slo
 Int = Annotated[int, Strict()]
 Float = Annotated[float, Strict()]
 Bool = Annotated[bool, Strict()]
-Dtype = Literal["float32", "bfloat16", "float16", "float8", "mxfp4"]
 
 
 def _address(text: str) -> str:

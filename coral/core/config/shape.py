@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import Field, GetPydanticSchema, Strict, model_validator
@@ -11,6 +11,7 @@ from pydantic_core import core_schema
 from coral.hookspecs.options import Options
 from coral.types.model import ModelShape, MoeShape
 
+Dtype = Literal["float32", "bfloat16", "float16", "float8", "mxfp4"]
 Count = Annotated[int, Strict(), Field(gt=0)]
 
 
@@ -39,9 +40,9 @@ class ShapeSection(Options):
     gated_mlp: bool = True
     moe: MoeSection | None = None
     windows: tuple[Annotated[int, Strict(), Field(ge=0)], ...] = ()
-    weight_dtype: str = "bfloat16"
-    kv_dtype: str = "bfloat16"
-    activation_dtype: str = "bfloat16"
+    weight_dtype: Dtype = "bfloat16"
+    kv_dtype: Dtype = "bfloat16"
+    activation_dtype: Dtype = "bfloat16"
 
     @model_validator(mode="after")
     def _fits_together(self) -> ShapeSection:

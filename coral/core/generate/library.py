@@ -152,6 +152,8 @@ def open_library(folder: Path) -> TemplateLibrary:
         content = path.read_bytes()
     except FileNotFoundError as error:
         raise LibraryError(f"there is no template library in {folder}", mend=MEND) from error
+    except OSError as error:
+        raise LibraryError(f"cannot read {path}: {error.strerror}", mend=f"delete it and {MEND}") from error
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
     except msgspec.MsgspecError as error:
@@ -172,6 +174,8 @@ def checked(path: Path, sha256: str) -> bytes:
         content = path.read_bytes()
     except FileNotFoundError as error:
         raise LibraryError(f"{path} is missing from the template library", mend=MEND) from error
+    except OSError as error:
+        raise LibraryError(f"cannot read {path}: {error.strerror}", mend=f"delete it and {MEND}") from error
     if hashlib.sha256(content).hexdigest() != sha256:
         raise LibraryError(f"{path} is damaged: its content is not what the manifest says", mend=MEND)
     return content
@@ -184,9 +188,9 @@ def stored_entry(store: Path, digest: str) -> Entry | None:
         return None
     try:
         entry = msgspec.json.decode(path.read_bytes(), type=Entry)
-        for name, sha256 in entry.sha256.items():
-            checked(store / name, sha256)
-    except (msgspec.MsgspecError, LibraryError):
+        for name in names(digest).values():
+            checked(store / name, entry.sha256.get(name, ""))
+    except (OSError, msgspec.MsgspecError, LibraryError):
         return None  # it is built anew
     return entry
 

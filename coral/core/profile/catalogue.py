@@ -5,7 +5,7 @@ Every GPU carries a note of where its figures come from; NIC rates are the susta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -72,8 +72,24 @@ def gpu(name: str) -> Gpu:
     """Raises ProfileError for a GPU that is not in the catalogue, naming its near misses."""
     known = gpus()
     if name not in known:
-        raise ProfileError(f"no GPU is named {name!r} in the hardware catalogue", mend=_near(name, known))
+        raise ProfileError(
+            f"no GPU is named {name!r} in the hardware catalogue",
+            mend=f"{_near(name, known)} A GPU of your own: give its figures in the cloud's `gpus`",
+        )
     return known[name]
+
+
+def distinct(gpus: Iterable[Gpu]) -> dict[str, Gpu]:
+    """GPUs that only clouds know, by name. Raises ProfileError where two of them differ under one name:
+    templates and offers know a GPU by its name alone."""
+    found: dict[str, Gpu] = {}
+    for one in gpus:
+        if found.setdefault(one.name, one) != one:
+            raise ProfileError(
+                f"two clouds describe GPU {one.name!r} in different ways",
+                mend="give it one description, or two names",
+            )
+    return found
 
 
 def gpu_source(name: str) -> str:

@@ -34,14 +34,16 @@ def read_shape(folder: Path) -> ModelShape:
         raise SourceError(f"cannot read {path}: {error.strerror}", mend="check the model's source") from error
     except ValueError as error:
         raise SourceError(f"{path} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise SourceError(f"{path} must hold a JSON object, it holds a {type(config).__name__}")
     return shape_of(config, str(path))
 
 
 def shape_of(config: Mapping[str, Any], where: str = "config.json") -> ModelShape:
     """Shape from a decoded config.json. Raises SourceError naming the architecture or the field."""
     kind = config.get("model_type")
-    if kind not in ARCHITECTURES:
-        named = kind or ", ".join(config.get("architectures") or ()) or "none"
+    if not isinstance(kind, str) or kind not in ARCHITECTURES:
+        named = kind or config.get("architectures") or "none"
         raise SourceError(
             f"{where}: architecture {named!r} is not known",
             mend=f"known are: {', '.join(sorted(ARCHITECTURES))}; or give the model's `shape` in the config",
@@ -55,14 +57,14 @@ def shape_of(config: Mapping[str, Any], where: str = "config.json") -> ModelShap
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=int(config.get("num_key_value_heads") or heads),
-        head_dim=int(config.get("head_dim") or hidden // heads),
+        kv_heads=_int(config, "num_key_value_heads", where, heads),
+        head_dim=_int(config, "head_dim", where, hidden // heads),
         intermediate=_int(config, "intermediate_size", where),
         vocab=_int(config, "vocab_size", where),
-        max_positions=int(config.get("max_position_embeddings") or 2048),
+        max_positions=_int(config, "max_position_embeddings", where, 2048),
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
         moe=_moe(config, where),
-        windows=_windows(config, layers),
+        windows=_windows(config, layers, where),
         weight_dtype=_quantised(config) or dtype,
         kv_dtype=dtype,
         activation_dtype=dtype,
@@ -81,9 +83,12 @@ def with_dtype(shape: ModelShape, dtype: str | None) -> ModelShape:
     return msgspec.structs.replace(shape, weight_dtype=weight, kv_dtype=active, activation_dtype=active)
 
 
-def _int(config: Mapping[str, Any], key: str, where: str) -> int:
+def _int(config: Mapping[str, Any], key: str, where: str, default: int | None = None) -> int:
+    """A positive integer; `default`, where there is one, for a key that is missing, null or 0."""
     value = config.get(key)
-    if not isinstance(value, int) or value < 1:
+    if not value and default is not None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise SourceError(f"{where}: {key} must be a positive integer, found {value!r}")
     return value
 
@@ -94,29 +99,33 @@ def _dtype(config: Mapping[str, Any]) -> str:
 
 
 def _quantised(config: Mapping[str, Any]) -> str | None:
-    method = (config.get("quantization_config") or {}).get("quant_method")
+    section = config.get("quantization_config")
+    method = section.get("quant_method") if isinstance(section, dict) else None
     return {"mxfp4": "mxfp4", "fp8": "float8"}.get(str(method))
 
 
 def _moe(config: Mapping[str, Any], where: str) -> MoeShape | None:
-    experts = config.get("num_local_experts") or config.get("num_experts")
-    if not experts:
+    key = "num_local_experts" if config.get("num_local_experts") else "num_experts"
+    if not config.get(key):
         return None
+    dense = _int(config, "intermediate_size", where)
     return MoeShape(
-        experts=int(experts),
+        experts=_int(config, key, where),
         experts_per_token=_int(config, "num_experts_per_tok", where),
-        intermediate=int(config.get("moe_intermediate_size") or config["intermediate_size"]),
-        shared_intermediate=int(config.get("shared_expert_intermediate_size") or 0),
+        intermediate=_int(config, "moe_intermediate_size", where, dense),
+        shared_intermediate=_int(config, "shared_expert_intermediate_size", where, 0),
     )
 
 
-def _windows(config: Mapping[str, Any], layers: int) -> tuple[int, ...]:
-    window = config.get("sliding_window")
-    if not window or config.get("use_sliding_window") is False:
+def _windows(config: Mapping[str, Any], layers: int, where: str) -> tuple[int, ...]:
+    if not config.get("sliding_window") or config.get("use_sliding_window") is False:
         return ()
+    window = _int(config, "sliding_window", where)
     kinds = config.get("layer_types")
     if kinds:
-        return tuple(int(window) if kind == "sliding_attention" else 0 for kind in kinds)
+        if not isinstance(kinds, list) or len(kinds) != layers:
+            raise SourceError(f"{where}: layer_types must be a list of {layers} kinds, one a layer")
+        return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
     if config.get("model_type") == "gpt_oss":
-        return tuple(int(window) if layer % 2 == 0 else 0 for layer in range(layers))
-    return (int(window),) * layers
+        return tuple(window if layer % 2 == 0 else 0 for layer in range(layers))
+    return (window,) * layers

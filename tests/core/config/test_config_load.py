@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from coral.core.config import load_config, open_config, parse_config
 from coral.core.config.effective import effective, masked
 from coral.core.config.overrides import parse_set
+from coral.core.config.shape import ShapeSection
 from coral.errors import ConfigError
 from coral.hookspecs import hookimpl
 from coral.hookspecs.component import EngineComponent
@@ -377,3 +379,9 @@ def test_a_plugin_with_an_option_of_cores_name_is_told_the_value(tmp_path: Path)
     config = parse_config(given, registry=registry, folder=tmp_path)
     assert config.engine.step_tokens == 64
     assert config.engine.options == EngineOptions(python=expected, step_tokens=64, own=2)
+
+
+@pytest.mark.parametrize("key", ["weight_dtype", "kv_dtype", "activation_dtype"])
+def test_a_shape_has_known_dtypes(key: str) -> None:
+    with pytest.raises(ValidationError, match="Input should be 'float32'"):
+        ShapeSection.model_validate({key: "int3"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -12,7 +13,7 @@ from coral.core.generate import build as building
 from coral.core.generate.library import open_library
 from coral.core.generate.search import Found, Search, search
 from coral.core.profile.throughput import RULES_VERSION
-from coral.errors import LibraryError
+from coral.errors import CoralError, LibraryError
 from tests.core.generate import library_case as case
 
 
@@ -190,3 +191,39 @@ def test_a_worker_that_dies_is_an_error_with_a_mend(tmp_path: Path, monkeypatch:
     with Dying(1) as pool, pytest.raises(LibraryError, match="a worker process died") as caught:
         case.build(tmp_path, case.model(phases=("prefill", "decode")), executor=pool)
     assert "generate.max_nodes" in str(caught.value.mend)
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "no sums", "folder"])
+def test_a_damaged_store_is_built_anew(tmp_path: Path, damage: str) -> None:
+    before = case.build(tmp_path).table("m", "mixed")
+    (entry,) = (path for path in tmp_path.glob("*.json") if path.name != "manifest.json")
+    if damage == "folder":
+        entry.unlink()
+        entry.mkdir()
+        with pytest.raises(CoralError, match="cannot write"):
+            case.build(tmp_path)
+        return
+    content = entry.read_bytes()
+    whole = msgspec.json.decode(content)
+    changed = {"cut": content[:50], "empty": b"", "no sums": msgspec.json.encode(whole | {"sha256": {}})}
+    entry.write_bytes(changed[damage])
+    after = case.build(tmp_path).table("m", "mixed")
+    assert np.array_equal(before.throughput, after.throughput)
+    assert entry.read_bytes() == content
+
+
+@pytest.mark.parametrize("part", ["manifest.json", "*.parquet"])
+def test_what_cannot_be_read_is_named(tmp_path: Path, part: str) -> None:
+    case.build(tmp_path)
+    (path,) = tmp_path.glob(part)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(LibraryError, match=r"cannot read .*: Is a directory"):
+        open_library(tmp_path).table("m", "mixed")
+
+
+def test_a_state_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CoralError, match="cannot write") as caught:
+        case.build(tmp_path / "file" / "libraries")
+    assert "state.folder" in str(caught.value.mend)

@@ -45,12 +45,17 @@ def gone(pid: int) -> bool:
 
 def test_workers_end_in_the_middle_of_their_work_on_ctrl_c() -> None:
     started = time.monotonic()
-    worker = 0
-    with pytest.raises(KeyboardInterrupt), build(ProcessesOptions(workers=1)) as pool:
-        worker = pool.submit(os.getpid).result(SOON_S)
-        pool.submit(time.sleep, WORKER_S)
-        raise KeyboardInterrupt
-    assert gone(worker)
+    workers = []
+
+    def interrupted() -> None:
+        with build(ProcessesOptions(workers=1)) as pool:
+            workers.append(pool.submit(os.getpid).result(SOON_S))
+            pool.submit(time.sleep, WORKER_S)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert gone(workers[0])
     assert time.monotonic() - started < WORKER_S / 2
 
 

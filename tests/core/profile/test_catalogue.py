@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from coral.core.profile import catalogue
@@ -39,3 +40,15 @@ def test_an_unknown_name_has_near_misses() -> None:
     assert "A100-80GB" in (caught.value.mend or "")
     with pytest.raises(ProfileError, match=r"g6e\.13xlarge"):
         catalogue.machine_type("g6e.13xlarge")
+
+
+def test_a_gpu_has_one_description() -> None:
+    one = catalogue.gpu("L4")
+    assert catalogue.distinct([one, one]) == {"L4": one}
+    with pytest.raises(ProfileError, match="two clouds describe GPU 'L4' in different ways"):
+        catalogue.distinct([one, msgspec.structs.replace(one, memory_bytes=1)])
+
+
+def test_an_unknown_gpu_says_where_its_figures_go() -> None:
+    with pytest.raises(ProfileError, match="in the cloud's `gpus`"):
+        catalogue.gpu("L5")

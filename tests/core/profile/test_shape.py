@@ -123,3 +123,33 @@ def test_counted_parameters_are_the_models(name: str) -> None:
     assert weights.model_bytes(msgspec.structs.replace(shape, weight_dtype="float32")) == pytest.approx(
         4 * told["params_total"], rel=3e-3
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": ["llama"]}, "architecture"),
+        ({"num_key_value_heads": "x"}, "num_key_value_heads must be a positive integer, found 'x'"),
+        ({"head_dim": -8}, "head_dim must be a positive integer, found -8"),
+        ({"num_hidden_layers": True}, "num_hidden_layers must be a positive integer, found True"),
+        ({"num_experts": "many", "num_experts_per_tok": 2}, "num_experts must be a positive integer"),
+        ({"sliding_window": "x"}, "sliding_window must be a positive integer"),
+        (
+            {"sliding_window": 8, "layer_types": ["sliding_attention"]},
+            "layer_types must be a list of 4",
+        ),
+    ],
+)
+def test_a_malformed_field_is_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        shape_of({**BASE, **changes})
+
+
+def test_what_is_no_object_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("[1]")
+    with pytest.raises(SourceError, match="must hold a JSON object, it holds a list"):
+        read_shape(tmp_path)
+
+
+def test_an_unknown_quantization_section_is_none() -> None:
+    assert shape_of({**BASE, "quantization_config": [1]}).weight_dtype == "float32"

@@ -33,7 +33,7 @@ class WorkerProcesses(ProcessPoolExecutor):
 
 
 def _watch(pipe: Connection) -> None:
-    """First thing in a worker. Ctrl-C reaches all processes of a terminal: what to do is the parent's to say."""
+    """First thing in a worker. Ctrl-C reaches all processes of a terminal: the parent acts on it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
 

@@ -20,6 +20,7 @@ from coral.core.config import parse_config
 from coral.core.generate.assemble import prepare
 from coral.core.generate.engines import EnginesOf
 from coral.core.plugins import load_plugins
+from coral.core.profile.catalogue import distinct
 from coral.core.profile.catalogue import gpu as catalogued
 from coral.core.profile.source import resolve
 from coral.core.serve.coordinator.preparation import (
@@ -67,7 +68,7 @@ class Preparing:
         for model in config.models:
             folder = resolve(model.source, state, progress=self.text, weights=False)
             self.say(TokenizerReady(model=model.name, folder=str(folder)))
-        own = {gpu.name: gpu for gpu in ask.gpus}
+        own = distinct(ask.gpus)
         models, library = prepare(config, registry, ask.offers, own, self.progress)
         names = sorted({offer.machine_type.gpu for offer in ask.offers})
         gpus = {name: own[name] if name in own else catalogued(name) for name in names}

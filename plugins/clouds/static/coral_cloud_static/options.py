@@ -39,7 +39,7 @@ class GpuRow(Options):
     name: Annotated[str, Field(min_length=1)]
     memory: Annotated[Bytes, Field(gt=0)]
     memory_bandwidth: Annotated[Rate, Field(gt=0)]
-    flops: dict[str, float]
+    flops: dict[str, Annotated[float, Field(gt=0)]]
     """Peak dense FLOP/s by dtype, for example {bfloat16: 3.62e14}."""
     link_bandwidth: Rate = 0.0
     """Between GPUs of a machine, as an all-reduce sees it."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from coral_cloud_static.cloud import StaticCloud, build
 from coral_cloud_static.options import StaticOptions
+from pydantic import ValidationError
 
 from coral.errors import CloudError
 from coral.hookspecs.cloud import RentOrder
@@ -88,3 +89,10 @@ def test_gpus_of_its_own() -> None:
 def test_offers_are_needed() -> None:
     with pytest.raises(ValueError, match="give offers"):
         cloud()
+
+
+@pytest.mark.parametrize("peak", [-1.0, 0.0, float("nan"), float("inf")])
+def test_a_gpus_peak_is_a_positive_number(peak: float) -> None:
+    gpu = {"name": "own", "memory": "16GiB", "memory_bandwidth": "300GB/s", "flops": {"bfloat16": peak}}
+    with pytest.raises(ValidationError, match="flops"):
+        StaticOptions.model_validate({"file": "offers.csv", "gpus": [gpu]})
