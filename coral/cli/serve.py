@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 from pathlib import Path
@@ -33,8 +34,8 @@ def serve(
 ) -> None:
     """Serve the models of a config over what its clouds rent out, through OpenAI's API.
 
-    Ctrl-C or SIGTERM ends it in good order: no new requests, those in flight finish (up to
-    serve.drain_timeout), machines are given back. A second Ctrl-C does not wait for requests.
+    Ctrl-C, SIGTERM or the end of its terminal ends it in good order: no new requests, those in flight
+    finish (up to serve.drain_timeout), machines are given back. A second Ctrl-C does not wait for requests.
 
     Example: coral serve --config examples/demo.yaml
     """
@@ -58,11 +59,12 @@ async def _serve(session: LoadedConfig, folder: Path, *, dry_run: bool, as_json:
 
         def up(up: Up) -> None:
             display.settled(f"serving at {up.url} (Ctrl-C ends it)")
-            if as_json:
-                print_json({"url": up.url, "plan": up.plan})
-            else:
-                typer.echo(_picture(up.plan))
-                typer.echo(_try_it(up))
+            with contextlib.suppress(OSError):  # nobody reads it any longer; that ends no serving
+                if as_json:
+                    print_json({"url": up.url, "plan": up.plan})
+                else:
+                    typer.echo(_picture(up.plan))
+                    typer.echo(_try_it(up))
 
         parts = (session.config, session.registry, folder, journal, display.templates, stopping)
         if not dry_run:
@@ -78,8 +80,9 @@ async def _serve(session: LoadedConfig, folder: Path, *, dry_run: bool, as_json:
 
 def _stop_on_signals(stopping: Stopping) -> None:
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.ask)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # under nohup it outlives its terminal
+            loop.add_signal_handler(number, stopping.ask)
 
 
 def _picture(plan: Plan) -> str:
