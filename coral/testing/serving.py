@@ -38,7 +38,7 @@ class _Run:
 class ScriptedServing:
     """Steps of all requests happen together, every `step_s` seconds, as in an engine.
 
-    `refuse`: what `submit` raises. `submitted` and `aborted` (id to loop time) are for a test to look at.
+    `refuse`: what `submit` raises, from the sequence with index `refuse_from` of a request on. `submitted` and `aborted` (id to loop time) are for a test to look at.
     """
 
     def __init__(
@@ -51,7 +51,8 @@ class ScriptedServing:
         self.served = list(models)
         self.reply = reply
         self.step_s = step_s
-        self.refuse: RequestError | None = None
+        self.refuse: Exception | None = None
+        self.refuse_from = 0
         self.submitted: list[GenerateRequest] = []
         self.aborted: dict[str, float] = {}
         self._runs: dict[str, _Run] = {}
@@ -64,7 +65,7 @@ class ScriptedServing:
         return {"in_flight": len(self._runs)}
 
     def submit(self, request: GenerateRequest, sink: TokenSink) -> None:
-        if self.refuse is not None:
+        if self.refuse is not None and int(request.id.rpartition("-")[2]) >= self.refuse_from:
             raise self.refuse
         self.submitted.append(request)
         self._runs[request.id] = _Run(request, sink, self.reply(request))

@@ -6,6 +6,7 @@ thread cannot. It ends itself when the coordinator is gone: its standard input c
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -82,7 +83,8 @@ async def prepared(
     process = await SideProcess.start((sys.executable, "-m", MODULE), log, piped=True)
     try:
         process.stdin.write(msgspec.json.encode(ask) + b"\n")
-        await process.stdin.drain()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended: told below
+            await process.stdin.drain()
         while line := await process.stdout.readline():
             match _decoder.decode(line):
                 case Prepared() as result:

@@ -67,6 +67,10 @@ class Endpoint(ABC):
         except RequestError as error:
             await send_error(send, hall.advise(error))
             return
+        except Exception:
+            log.exception("%s could not be started", job.heading.id)
+            await send_error(send, plain_error(500, "The server failed on this request; its log says why."))
+            return
         hall.in_flight.add(generation)
         watch = asyncio.create_task(_watch(receive, generation))
         try:

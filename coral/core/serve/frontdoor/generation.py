@@ -56,14 +56,14 @@ class Generation:
         self._open = {sequence.request.id: sequence for sequence in self.sequences}
 
     def start(self, answer: Answer) -> None:
-        """Submit every sequence. RequestError where one is refused; then none of them runs."""
+        """Submit every sequence. RequestError where one is refused; whatever is raised, none of them runs."""
         self._answer = answer
         submitted = []
         try:
             for sequence in self.sequences:
                 self._serving.submit(sequence.request, sequence)
                 submitted.append(sequence.request.id)
-        except RequestError:
+        except BaseException:
             self._answer = None
             self._open.clear()
             for name in submitted:

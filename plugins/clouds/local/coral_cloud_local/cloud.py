@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from coral.errors import CloudError, NoCapacity
 from coral.hookspecs.cloud import Notice, RentOrder
@@ -98,18 +98,20 @@ class LocalCloud:
             raise
 
     async def release(self, machines: Sequence[str]) -> None:
-        """Ends the agents, which end what they run; an agent that takes too long is killed."""
+        """Ends the agents, which end what they run; an agent that takes too long is killed.
+
+        Raises CloudError where one does not even end then: the kernel holds it.
+        """
         entries = self._ledger.look()
         leaving = {id: entries[id].agent for id in machines if id in entries and self._ours(entries[id])}
         for agent in leaving.values():
             agent.signal(signal.SIGTERM)
-        deadline = asyncio.get_running_loop().time() + self._release_timeout_s
-        while any(agent.alive() for agent in leaving.values()):
-            if asyncio.get_running_loop().time() > deadline:
-                for agent in leaving.values():
-                    agent.signal(signal.SIGKILL)
-                deadline += self._release_timeout_s
-            await asyncio.sleep(POLL_S)
+        if not await self._ended(leaving):
+            for agent in leaving.values():
+                agent.signal(signal.SIGKILL)
+            if not await self._ended(leaving):
+                left = ", ".join(f"{id} (pid {one.pid})" for id, one in leaving.items() if one.alive())
+                raise CloudError(f"local cloud: agents that do not end, though killed: {left}")
         self._reap()
 
     async def notices(self) -> Sequence[Notice]:
@@ -141,6 +143,15 @@ class LocalCloud:
         )
         agent = ProcessId.of(process.pid)
         return Rented(machine=machine, order=order.id, agent=agent, owner=self._owner, tags=order.tags)
+
+    async def _ended(self, agents: Mapping[str, ProcessId]) -> bool:
+        """Wait until all have ended, at most for the release timeout."""
+        deadline = asyncio.get_running_loop().time() + self._release_timeout_s
+        while any(agent.alive() for agent in agents.values()):
+            if asyncio.get_running_loop().time() > deadline:
+                return False
+            await asyncio.sleep(POLL_S)
+        return True
 
     def _ours(self, one: Rented) -> bool:
         return one.owner == self._owner or not one.owner.alive()

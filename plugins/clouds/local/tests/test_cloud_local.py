@@ -108,6 +108,47 @@ def test_no_more_than_there_are(folder: Path) -> None:
     release(cloud, machine.id)
 
 
+def test_an_agent_that_cannot_be_noted_does_not_run(folder: Path) -> None:
+    """Its machine would never be found again."""
+    cloud = LocalCloud(options(folder))
+    wanted = offer(cloud, "small")
+    (folder / "machines.new").mkdir()
+    agent = Launch(argv=(*AGENT.argv, f"mark-{folder}"))
+    with pytest.raises(CloudError, match="cannot write"):
+        asyncio.run(cloud.rent(RentOrder(id="o", offer=wanted, agent=agent)))
+    deadline = time.monotonic() + 10
+    while marked := running(f"mark-{folder}"):
+        assert time.monotonic() < deadline, f"still there: {marked}"
+        time.sleep(0.05)
+    (folder / "machines.new").rmdir()
+    assert offer(cloud, "small").obtainable == 2
+
+
+def running(mark: str) -> list[int]:
+    """Processes with this word on their command line."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if mark.encode() in words:
+            found.append(int(process.name))
+    return found
+
+
+def test_an_agent_that_nothing_ends_is_named_and_nobody_waits_for_ever(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud = LocalCloud(options(folder, release_timeout=0.2))
+    machine = rent(cloud, "small", "o-1")
+    with monkeypatch.context() as held:
+        held.setattr(ProcessId, "signal", lambda *_: None)
+        with pytest.raises(CloudError, match=f"{machine.id} .pid"):
+            release(cloud, machine.id)
+    release(cloud, machine.id)
+
+
 def test_an_unknown_type_is_named_with_those_there_are(folder: Path) -> None:
     cloud = LocalCloud(options(folder))
     strange = msgspec.structs.replace(

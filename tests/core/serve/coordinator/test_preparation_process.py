@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+
+import pytest
 
 from coral.core.config import parse_config
 from coral.core.generate.engines import EnginesOf
 from coral.core.generate.specs import model_specs
 from coral.core.plugins import load_plugins
+from coral.core.serve.coordinator import preparation
+from coral.core.serve.coordinator.preparation import PreparationAsk, PreparationError, prepared
 from coral.core.serve.coordinator.preparation_process import capabilities
 from coral.types.hardware import Gpu
 
@@ -56,3 +61,13 @@ def test_workers_step_within_the_engines_own_limits_and_the_configs(tmp_path: Pa
     able = {spec.name: capabilities(spec, {"cpu-a": GPU}, engines)["cpu-a"] for spec in model_specs(config)}
     limits = {name: (one.max_step_tokens, one.max_step_requests) for name, one in able.items()}
     assert limits == {"free": (64, 8), "less": (7, 8), "more": (64, 8)}
+
+
+def test_a_process_that_ends_before_it_was_asked_is_told_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparation, "MODULE", "coral.no_such_module")
+    long = ("x" * (1 << 22),)  # more than a pipe takes
+    ask = PreparationAsk(config={}, folder=".", plugin_paths=long, offers=(), gpus=())
+    with pytest.raises(PreparationError, match="No module named"):
+        asyncio.run(prepared(ask, tmp_path / "log", lambda _: None))

@@ -241,6 +241,19 @@ def test_readiness_and_state(play: Play) -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_fault_behind_the_door_is_a_500_and_leaves_nothing_running(play: Play, stream: bool) -> None:
+    async def scene(serving: ScriptedServing, http: HttpServer) -> None:
+        serving.refuse, serving.refuse_from = ValueError("a router's fault"), 1
+        async with httpx.AsyncClient(base_url=http.url) as client:
+            error = said(await client.post(COMPLETION, json=completion(n=2, stream=stream)[1]), 500)
+            assert "router" not in error["message"]
+        assert len(serving.submitted) == 1
+        assert serving.running == 0
+
+    play(scene)
+
+
 def test_a_folder_without_tokenizer_is_said(play: Play) -> None:
     async def scene(serving: ScriptedServing, http: HttpServer) -> None:
         serving.served[0] = structs.replace(serving.served[0], folder="/nowhere")
