@@ -38,7 +38,8 @@ class _Run:
 class ScriptedServing:
     """Steps of all requests happen together, every `step_s` seconds, as in an engine.
 
-    `refuse`: what `submit` raises, from the sequence with index `refuse_from` of a request on. `submitted` and `aborted` (id to loop time) are for a test to look at.
+    `refuse`: what `submit` raises, from sequence `refuse_from` of a request on. `submitted` and
+    `aborted` (id to loop time) are for a test to look at.
     """
 
     def __init__(

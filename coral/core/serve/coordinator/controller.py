@@ -25,7 +25,8 @@ from coral.core.serve.coordinator.control import Control, Peer
 from coral.core.serve.coordinator.instances import Instances, Launches, LiveInstance
 from coral.core.serve.coordinator.journal import Journal
 from coral.core.serve.coordinator.machines import Machines
-from coral.core.serve.coordinator.requests import RequestTable, Target
+from coral.core.serve.coordinator.requests import RequestTable
+from coral.core.serve.coordinator.target import Target
 from coral.core.serve.net.wire import Message
 from coral.errors import CloudError, CoralError, EngineError, InfeasibleError, SolverError
 from coral.hookspecs.cloud import Cloud
@@ -308,6 +309,9 @@ class Controller:
 
     def move_requests(self, one: LiveInstance, reason: str) -> None:
         self._requests.move_requests(one.id, reason)
+
+    def load(self, one: LiveInstance) -> int:
+        return self._requests.loads().get(one.id, 0)
 
     def instance_changed(self, one: LiveInstance, before: InstanceState) -> None:
         if one.state is not before:

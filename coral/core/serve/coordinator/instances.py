@@ -61,6 +61,10 @@ class InstanceOwner(Protocol):
 
     def move_requests(self, one: LiveInstance, reason: str) -> None: ...
 
+    def load(self, one: LiveInstance) -> int:
+        """Requests whose last token has not come yet."""
+        ...
+
     def instance_changed(self, one: LiveInstance, before: InstanceState) -> None: ...
 
     def replan(self, reason: str) -> None: ...
@@ -93,6 +97,8 @@ class LiveInstance:
         self.stats: InstanceStats | None = None
         self.progress = ""
         self.reason = ""
+        self.drained = False
+        """Its scheduler has said so; last tokens, which come another way, may still be under way."""
 
     @property
     def id(self) -> str:
@@ -221,9 +227,9 @@ class Instances:
             self._journal.say("instance", f"{instance}: {text}")
 
     def drained(self, instance: str) -> None:
-        one = self._all.get(instance)
-        if one is not None and one.state is InstanceState.DRAINING:
-            self._step(one, InstanceEvent.DRAINED)
+        if (one := self._all.get(instance)) is not None:
+            one.drained = True
+            self._end_drained(one)
 
     def broken(self, instance: str, reason: str) -> None:
         if (one := self._all.get(instance)) is not None:
@@ -263,6 +269,7 @@ class Instances:
     def tick(self) -> None:
         now = self._now()
         for one in list(self._all.values()):
+            self._end_drained(one)
             age = now - one.since
             if one.state is InstanceState.LOADING and age > self._start_timeout_s:
                 seen = one.progress or ("its workers" if one.peer else "its scheduler")
@@ -273,6 +280,10 @@ class Instances:
                 self._break(one, f"its scheduler has been silent for {SILENCE_S:g} s")
 
     # ------------------------------------------------------------ inside
+
+    def _end_drained(self, one: LiveInstance) -> None:
+        if one.state is InstanceState.DRAINING and one.drained and not self._owner.load(one):
+            self._step(one, InstanceEvent.DRAINED)
 
     def _break(self, one: LiveInstance, reason: str) -> None:
         if self._ending or one.state in (InstanceState.GONE, InstanceState.FAILED):

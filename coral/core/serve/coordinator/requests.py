@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from coral.core.serve.coordinator.serving import TokenSink
-from coral.core.serve.net.wire import Abort, InstanceStats, Message, Submit, Tokens
+from coral.core.serve.coordinator.target import Target
+from coral.core.serve.net.wire import Abort, InstanceStats, Submit, Tokens
 from coral.errors import RequestError
 from coral.hookspecs.router import Candidate, Router, RouteRequest
 from coral.types.request import GenerateRequest, Token
@@ -29,64 +30,21 @@ class FinishListener(Protocol):
     ) -> None: ...
 
 
-class Target:
-    """An instance that takes requests. `send` is False where its scheduler cannot be reached.
-
-    `max_request_tokens`: prompt and output together, the most it can hold of one request: instances of
-    a model differ in it. `expected_output_tokens`: what an answer of unlimited length is given room for.
-    """
-
-    def __init__(
-        self,
-        instance: str,
-        model: str,
-        weight: float,
-        send: Callable[[Message], bool],
-        *,
-        max_request_tokens: int,
-        expected_output_tokens: int,
-    ) -> None:
-        self.instance = instance
-        self.model = model
-        self.weight = weight
-        self.send = send
-        self.max_request_tokens = max_request_tokens
-        self.expected_output_tokens = expected_output_tokens
-        self.running = 0
-        self.stats: InstanceStats | None = None
-
-    def holds(self, request: GenerateRequest, generated: int) -> bool:
-        """Whether it has room for the whole request, of which `generated` tokens are there already."""
-        sampling = request.sampling
-        output = sampling.max_tokens
-        if request.open_ended:
-            output = min(output, max(self.expected_output_tokens, sampling.min_tokens, generated + 1))
-        return len(request.prompt_ids) + output <= self.max_request_tokens
-
-    def fitted(self, request: GenerateRequest) -> GenerateRequest:
-        """One without a limit of its own is cut to the room here."""
-        room = self.max_request_tokens - len(request.prompt_ids)
-        if not request.open_ended or request.sampling.max_tokens <= room:
-            return request
-        return msgspec.structs.replace(
-            request, sampling=msgspec.structs.replace(request.sampling, max_tokens=room)
-        )
-
-    def candidate(self) -> Candidate:
-        waiting, free = 0, 1.0
-        if self.stats is not None:
-            waiting = self.stats.waiting
-            shares = [n.free_blocks / n.total_blocks for n in self.stats.nodes.values() if n.total_blocks]
-            free = min(shares, default=1.0)
-        return Candidate(
-            id=self.instance, weight=self.weight, running=self.running, waiting=waiting, free_kv=free
-        )
-
-
 class Flight:
     """One request in the system."""
 
-    __slots__ = ("candidate", "early", "generated", "moves", "request", "route", "sink", "started", "target")
+    __slots__ = (
+        "candidate",
+        "early",
+        "generated",
+        "moves",
+        "reason",
+        "request",
+        "route",
+        "sink",
+        "started",
+        "target",
+    )
 
     def __init__(self, request: GenerateRequest, sink: TokenSink, started: float) -> None:
         self.request = request
@@ -101,6 +59,8 @@ class Flight:
         self.generated = list(request.generated)
         self.early: dict[int, Token] = {}
         self.moves = 0
+        self.reason = ""
+        """Why it had to leave its last instance."""
         self.target: Target | None = None
         self.candidate: Candidate | None = None
 
@@ -135,14 +95,17 @@ class RequestTable:
         self._max_inflight = max_inflight
         self._now = now
         self._flights: dict[str, Flight] = {}
+        self._stranded: dict[str, Flight] = {}
         self._targets: dict[str, Target] = {}
         self.counters = Counters()
 
     # ------------------------------------------------------------ instances
 
     def admit(self, target: Target) -> None:
-        """Route requests to it from now on."""
+        """Route requests to it from now on, first those that wait for one like it."""
         self._targets[target.instance] = target
+        for flight in [one for one in self._stranded.values() if one.request.model == target.model]:
+            self._move(flight, flight.reason)
 
     def stop_admitting(self, instance: str) -> None:
         """No new requests; those on it go on."""
@@ -153,7 +116,10 @@ class RequestTable:
             self._targets[stats.instance].stats = stats
 
     def move_requests(self, instance: str, reason: str) -> None:
-        """The instance has failed: its requests go on elsewhere from prompt + tokens so far."""
+        """The instance has failed: its requests go on elsewhere from prompt + tokens so far.
+
+        Those for which there is no other now wait for its successor, as long as their client does.
+        """
         self.stop_admitting(instance)
         for flight in list(self._flights.values()):
             if flight.target is not None and flight.target.instance == instance:
@@ -242,6 +208,11 @@ class RequestTable:
     def in_flight(self) -> int:
         return len(self._flights)
 
+    @property
+    def stranded(self) -> int:
+        """Those in flight whose instance has failed, and for which there is no other yet."""
+        return len(self._stranded)
+
     def loads(self) -> dict[str, int]:
         """Requests in flight by instance; those with none are left out."""
         counts: dict[str, int] = {}
@@ -291,24 +262,31 @@ class RequestTable:
         return self._send(flight, exclude=(before.instance,) if before else ())
 
     def _move(self, flight: Flight, reason: str) -> None:
+        flight.reason = reason
         try:
-            moved = flight.moves < MOVES and self._elsewhere(flight)
+            if flight.moves >= MOVES:
+                self._fail_moved(flight)
+            elif self._elsewhere(flight):
+                self._stranded.pop(flight.request.id, None)
+                flight.moves += 1
+                self.counters.moved += 1
+            else:
+                self._stranded[flight.request.id] = flight
         except Exception:  # a router is anyone's: its failure with one must not keep the others here
             log.exception("request %s cannot be routed", flight.request.id)
-            moved = False
-        if not moved:
-            self._fail(
-                flight,
-                RequestError(
-                    f"The instance that served this request has failed ({reason}), and no other could go on.",
-                    status=503,
-                    code="service_unavailable",
-                    retry_after_s=RETRY_AFTER_S,
-                ),
-            )
-            return
-        flight.moves += 1
-        self.counters.moved += 1
+            self._fail_moved(flight)
+
+    def _fail_moved(self, flight: Flight) -> None:
+        self._fail(
+            flight,
+            RequestError(
+                f"The instance that served this request has failed ({flight.reason}), "
+                "and no other could go on.",
+                status=503,
+                code="service_unavailable",
+                retry_after_s=RETRY_AFTER_S,
+            ),
+        )
 
     def _deliver(self, flight: Flight, token: Token) -> None:
         run = [token]
@@ -333,6 +311,7 @@ class RequestTable:
     def _leave(self, flight: Flight, finish: str) -> None:
         self._let_go(flight)
         del self._flights[flight.request.id]
+        self._stranded.pop(flight.request.id, None)
         self._events.request_finished(
             request=flight.request.id,
             model=flight.request.model,

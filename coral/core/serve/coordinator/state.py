@@ -44,6 +44,7 @@ def state(
         "instances": [_instance(one, loads.get(one.id, 0)) for one in instances],
         "requests": {
             "in_flight": requests.in_flight if requests else 0,
+            "stranded": requests.stranded if requests else 0,
             **(msgspec.to_builtins(requests.counters) if requests else {}),
         },
         "journal": [msgspec.to_builtins(entry) for entry in list(journal.entries)[-JOURNAL_LINES:]],

@@ -430,6 +430,22 @@ def test_nobody_is_silent_while_the_coordinator_itself_stood_still(tmp_path: Pat
     run(tmp_path, plan(1, 1), body)
 
 
+def test_a_drained_instance_stays_until_its_last_tokens_have_come(tmp_path: Path) -> None:
+    async def body(one: World) -> None:
+        await asyncio.wait_for(one.controller.up, 40)
+        [instance] = one.ready()
+        sink = Sink()
+        one.requests.submit(request("r", 30), sink)
+        one.controller.instances.unwanted(instance.id)
+        one.controller.instances.drained(instance.id)  # faster than the tokens, on a socket of its own
+        assert instance.state is InstanceState.DRAINING
+        await until(lambda: sink.ended, 20)
+        assert (sink.tokens, sink.error) == (list(range(30)), None)
+        await until(lambda: instance.state is InstanceState.GONE, 10)
+
+    run(tmp_path, plan(1, 1), body)
+
+
 def test_a_plan_that_serves_nothing_and_a_refused_one_end_the_start(tmp_path: Path) -> None:
     async def body(one: World) -> None:
         with pytest.raises(InfeasibleError, match="nothing that can be rented"):

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from coral.core.serve.coordinator.requests import MOVES, RequestTable, Target
+from coral.core.serve.coordinator.requests import MOVES, RequestTable
+from coral.core.serve.coordinator.target import Target
 from coral.core.serve.net.wire import Abort, Message, Submit, Tokens
 from coral.errors import RequestError
 from coral.hookspecs.router import Candidate, RouteRequest
@@ -151,15 +152,40 @@ def test_a_request_goes_on_elsewhere_from_what_it_has(table: RequestTable, route
     assert (a.target.running, b.target.running) == (0, 0)
 
 
-def test_without_another_instance_it_ends_with_503(table: RequestTable, events: Events) -> None:
+def test_without_another_instance_it_waits_for_the_successor(table: RequestTable) -> None:
     a, sink = Instance(table, "a"), Sink()
     table.submit(request(), sink)
-    table.lost("r", "a", "node died")
+    a.say("r", 0)
+    table.move_requests("a", "node died")
+    assert (table.stranded, table.in_flight, a.target.running) == (1, 1, 0)
+    with pytest.raises(RequestError):
+        table.submit(request("new"), Sink())  # who is not in yet is told to come again
+    b = Instance(table, "b")
+    assert [one.generated for one in b.submitted()] == [(100,)]
+    b.say("r", 1, "length")
+    assert (sink.tokens, sink.error) == ([100, 101], None)
+    assert (table.stranded, table.in_flight) == (0, 0)
+
+
+def test_whose_client_leaves_while_it_waits_is_forgotten(table: RequestTable, events: Events) -> None:
+    Instance(table, "a")
+    table.submit(request(), Sink())
+    table.move_requests("a", "node died")
+    table.abort("r")
+    assert (table.stranded, table.in_flight) == (0, 0)
+    assert events.finished == [("r", "abort", 0)]
+    assert Instance(table, "b").sent == []
+
+
+def test_at_the_end_those_that_wait_are_told(table: RequestTable) -> None:
+    Instance(table, "a")
+    sink = Sink()
+    table.submit(request(), sink)
+    table.move_requests("a", "node died")
+    table.fail_all("shutting down")
     assert sink.error is not None
     assert sink.error.status == 503
-    assert "node died" in str(sink.error)
-    assert events.finished == [("r", "error", 0)]
-    assert a.target.running == 0
+    assert table.stranded == 0
 
 
 def test_moves_are_bounded(table: RequestTable) -> None:
@@ -309,7 +335,7 @@ def test_counters_never_go_negative_and_are_zero_when_idle(seed: int) -> None:
                 except RequestError:
                     refused += 1
         assert all(one.target.running >= 0 for one in instances)
-        assert sum(one.target.running for one in instances) == table.in_flight
+        assert sum(one.target.running for one in instances) + table.stranded == table.in_flight
     table.fail_all("end")
     assert table.in_flight == 0
     assert all(count == 0 for count in router.open.values())
