@@ -46,13 +46,17 @@ class Cloud(Protocol):
         """What this deployment holds now, found again after a restart."""
         ...
 
-    async def rent(self, order: RentOrder) -> Machine: ...
+    async def rent(self, order: RentOrder) -> Machine:
+        """Returns once the machine has an id; it may still boot. Whatever it raises, nothing is rented."""
+        ...
 
     async def release(self, machines: Sequence[str]) -> None:
         """Give machines back by id; unknown ids are ignored."""
         ...
 
-    async def notices(self) -> Sequence[Notice]: ...
+    async def notices(self) -> Sequence[Notice]:
+        """Announced ends of machines that this deployment holds; those already told may come again."""
+        ...
 
     def gpus(self) -> Sequence[Gpu]:
         """GPUs that only this cloud knows (the `local` cloud's CPU devices); else empty."""

@@ -23,7 +23,10 @@ class Launch(Struct, frozen=True, kw_only=True):
 
 
 class EngineCapabilities(Struct, frozen=True, kw_only=True):
-    """`refusal` says why this engine cannot serve the model on that GPU; None = it can."""
+    """`refusal` says why this engine cannot serve the model on that GPU; None = it can.
+
+    `block_size` is tokens in a KV block; `max_step_tokens`, `max_step_requests` bound a step of a worker.
+    """
 
     version: str
     block_size: int
@@ -39,7 +42,9 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
 class Engine(Protocol):
     """The coordinator's half: light, imports no engine."""
 
-    def capabilities(self, shape: ModelShape, gpu: Gpu) -> EngineCapabilities: ...
+    def capabilities(self, shape: ModelShape, gpu: Gpu) -> EngineCapabilities:
+        """What it can do with this model on this GPU; never raises for one that it cannot serve."""
+        ...
 
     def launch(self, worker_argv: Sequence[str], *, threads: int, devices: Sequence[int]) -> Launch:
         """Start a worker in the engine's own environment.
@@ -112,9 +117,13 @@ class StageRunner(Protocol):
         """Free all KV of these requests, at once unless leased; unknown ids are ignored."""
         ...
 
-    def stats(self) -> EngineStats: ...
+    def stats(self) -> EngineStats:
+        """Counts since load; cheap, it is asked every second while steps run."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Free everything; called once, with requests still open where the worker ends early."""
+        ...
 
 
 class EngineHooks:

@@ -16,28 +16,44 @@ class StepCost(Protocol):
 
     @property
     def engine(self) -> str: ...
+
     @property
     def engine_version(self) -> str: ...
+
     @property
     def provenance(self) -> Provenance: ...
+
     @property
-    def error(self) -> float: ...
+    def error(self) -> float:
+        """Stated relative error of the whole step's time (0.15 is 15 %)."""
+        ...
+
     @property
-    def kv_token_bytes(self) -> int: ...
+    def kv_token_bytes(self) -> int:
+        """KV bytes per token and layer."""
+        ...
+
     @property
-    def fixed_bytes(self) -> int: ...
+    def fixed_bytes(self) -> int:
+        """Bytes that the engine takes on a device whatever it holds: runtime and workspace."""
+        ...
 
     def step_s(self, work: StepWork, layers: int, *, first: bool, last: bool, tp: int = 1) -> float:
         """Seconds of one step; non-decreasing in layers and in every field of work."""
         ...
 
-    def weight_bytes(self, layers: int, *, first: bool, last: bool, tied: bool) -> int: ...
+    def weight_bytes(self, layers: int, *, first: bool, last: bool, tied: bool) -> int:
+        """Bytes of weights of a stage; `first` holds the embedding, `last` the output head, and `tied`
+        means that one that is both holds them once."""
+        ...
 
 
 class Measure(Protocol):
     """Runs the engine's measuring process, or returns an earlier run's result from the cache."""
 
-    def __call__(self, shape: ModelShape, gpu: Gpu, dtype: str) -> Measurements | None: ...
+    def __call__(self, shape: ModelShape, gpu: Gpu, dtype: str) -> Measurements | None:
+        """None where the engine cannot be measured on this machine. Raises ProfileError on a failed run."""
+        ...
 
 
 class Profiler(Protocol):

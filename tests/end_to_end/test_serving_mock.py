@@ -293,6 +293,22 @@ def test_a_killed_worker_costs_no_request(config: dict[str, Any], tmp_path: Path
         assert system.stop() == 0
 
 
+def test_where_the_only_instance_dies_the_request_waits_for_its_successor(system: ServingSystem) -> None:
+    expected = system.post("/v1/completions", body(max_tokens=80))[1]["choices"]
+    [instance] = system.status()["instances"]
+    answers: list[tuple[int, Any]] = []
+    asking = threading.Thread(
+        target=lambda: answers.append(system.post("/v1/completions", body(max_tokens=80)))
+    )
+    asking.start()
+    wait_until(lambda: system.status()["requests"]["in_flight"] == 1, 10)
+    os.kill(instance["stages"][-1]["nodes"][0]["pid"], signal.SIGKILL)
+    wait_until(lambda: system.status()["requests"]["stranded"] == 1, 10)
+    asking.join(40)
+    assert [(code, answer["choices"]) for code, answer in answers] == [(200, expected)]
+    assert system.stop() == 0
+
+
 def test_a_worker_that_eats_too_much_is_ended_and_the_reason_shown(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
