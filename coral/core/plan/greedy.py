@@ -63,8 +63,14 @@ class _Greedy:
                 columns = self.problem.columns
                 self.able[columns.service[line], columns.domain[line]] += columns.throughput[line]
             else:
-                self.alive[line] = False
+                self._rule_out(line)
         return Allocation(counts=self.counts, machines=tuple(tuple(row) for row in self.machines))
+
+    def _rule_out(self, line: int) -> None:
+        """A column without room, and all that need the same nodes there and more: room only gets less."""
+        columns = self.problem.columns
+        more = (columns.usage >= columns.usage[line]).all(axis=1)
+        self.alive &= ~(more & (columns.domain == columns.domain[line]))
 
     def _prices(self) -> Floats:
         """What a column's nodes cost by the cheapest machines of their kind."""

@@ -95,3 +95,29 @@ def test_a_plan_without_a_proof_states_a_bound_of_0(highs: Solver) -> None:
     certificate = planned(5.0, Unproven()).certificate
     assert certificate is not None
     assert (certificate.bound_usd_h, certificate.gap) == (0.0, 1.0)
+
+
+def test_a_poor_answer_in_scarcity_gives_way_to_counting(highs: Solver) -> None:
+    """A solver whose limits end its search at once may know of nothing better than to serve nobody."""
+
+    class Hasty:
+        features = highs.features
+
+        def solve(
+            self,
+            program: Program,
+            *,
+            work_limit: int | None,
+            time_limit_s: float | None,
+            gap: float,
+            start: Floats | None = None,
+        ) -> Solution:
+            x = np.zeros(program.columns)
+            if program.violation(x) > 0:
+                return Solution(status="no_solution", termination="time limit")
+            return Solution(status="feasible", termination="time limit", x=x, objective=0.0)
+
+    found = planned(1000.0, Hasty())
+    assert [one.served for one in found.services] == [pytest.approx(200.0)]
+    assert any("chosen greedily" in note for note in found.notes)
+    assert planned(1000.0, highs).services == found.services

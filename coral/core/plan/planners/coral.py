@@ -12,7 +12,7 @@ from coral.core.plan.answer import bill, plan_of, services
 from coral.core.plan.budget import Budget
 from coral.core.plan.check import Checked, claimed, solve_checked
 from coral.core.plan.formulation import formulate
-from coral.core.plan.greedy import greedy_plan
+from coral.core.plan.greedy import greedy, greedy_plan
 from coral.core.plan.headroom import with_headroom
 from coral.core.plan.missing import beyond, shortages
 from coral.core.plan.paper import paper_allocation, paper_form
@@ -118,6 +118,16 @@ class CoralPlanner:
         notes = list(_resolved(scarce.answer))
         if not scarce.proven:
             notes.append("the limits were met before the served fractions were proved to be the best")
+            counted = self._counted(problem, found)
+            if counted is not None:
+                notes.append("templates were chosen greedily: that serves more than the solver found in time")
+                return _Found(
+                    allocation=counted,
+                    bound=0.0,
+                    columns=len(problem.columns),
+                    source="none: prices are not negative",
+                    notes=tuple(notes),
+                )
         return _Found(
             allocation=found,
             bound=scarce.answer.bound,
@@ -125,6 +135,15 @@ class CoralPlanner:
             source="the solver's bound on the cost of serving these fractions",
             notes=tuple(notes),
         )
+
+    def _counted(self, problem: Problem, found: Allocation) -> Allocation | None:
+        """The greedy allocation where it shares better than `found`; none where instances run, since it
+        knows nothing of keeping them."""
+        if problem.kept:
+            return None
+        counted, faults = trimmed(problem, greedy(problem))
+        better_shared = _fractions(problem, counted) > _fractions(problem, found)
+        return counted if better_shared and not faults else None
 
     def _as_paper(self, problem: Problem, solver: Solver, budget: Budget) -> _Found | None:
         form = paper_form(problem)
@@ -171,6 +190,12 @@ class CoralPlanner:
         full = plan_of(ample, library, found, planner=NAME, certificate=None)
         line = beyond(problem, full)
         return [line] if line else []
+
+
+def _fractions(problem: Problem, found: Allocation) -> list[float]:
+    """Served fractions by priority, the least first: the greater list shares better (leximin)."""
+    priority = {model.name: model.priority for model in problem.view.models}
+    return sorted(round(one.fraction / priority[one.model], 6) for one in services(problem, found))
 
 
 def _resolved(answer: Checked) -> tuple[str, ...]:
