@@ -262,7 +262,7 @@ class RequestTable:
         return self._send(flight, exclude=(before.instance,) if before else ())
 
     def _move(self, flight: Flight, reason: str) -> None:
-        flight.reason = reason
+        flight.reason = reason.partition("\n")[0]  # what follows are lines of a log, for operators alone
         try:
             if flight.moves >= MOVES:
                 self._fail_moved(flight)

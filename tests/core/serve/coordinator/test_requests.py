@@ -192,8 +192,10 @@ def test_moves_are_bounded(table: RequestTable) -> None:
     instances, sink = [Instance(table, name) for name in "abcde"], Sink()
     table.submit(request(), sink)
     for one in instances:
-        table.move_requests(one.name, "killed")
+        table.move_requests(one.name, "killed\nTraceback of a process")
     assert sink.error is not None
+    assert "killed" in str(sink.error)
+    assert "Traceback" not in str(sink.error), "a log is for operators"
     assert sum(len(one.submitted()) for one in instances) == 1 + MOVES
 
 
