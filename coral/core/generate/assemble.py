@@ -12,7 +12,7 @@ from coral.core.config import Config
 from coral.core.generate.build import GenerateOptions, Progress, build_library, depends_on
 from coral.core.generate.engines import EnginesOf
 from coral.core.generate.library import TemplateLibrary
-from coral.core.generate.node_types import node_types, worst_hop
+from coral.core.generate.node_types import check_distinct, node_types, worst_hop
 from coral.core.generate.specs import model_specs
 from coral.core.plugins import Registry
 from coral.core.profile import catalogue
@@ -32,11 +32,12 @@ def prepare(
 
     `gpus` are those that only a cloud knows (its `gpus()`), by name; the catalogue has the others. The
     library lies in `TemplateLibrary.folder`; another process opens it by `open_library(folder)`.
-    Raises InfeasibleError where nothing is on offer or no GPU on offer can hold a model; SourceError,
-    ProfileError and EngineError of what it is made from.
+    Raises InfeasibleError where nothing is on offer or no GPU on offer can hold a model; UsageError where
+    two offers cannot be told apart; SourceError, ProfileError and EngineError of what it is made from.
     """
     if not offers:
         raise InfeasibleError("no cloud offers a machine", mend="check `clouds` in the config")
+    check_distinct(offers)
     models = model_specs(config)
     kinds = node_types(offers, slices=config.plan.slices)
     known = {kind.gpu: gpus[kind.gpu] if kind.gpu in gpus else catalogue.gpu(kind.gpu) for kind in kinds}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from coral.core.profile.device import Hop
+from coral.errors import UsageError
 from coral.types.hardware import MachineType, NodeType, Offer
 
 LOOPBACK = Hop(latency_s=0.5e-3, bytes_per_s=1e9)
@@ -22,6 +24,17 @@ def node_types(offers: Sequence[Offer], *, slices: bool) -> tuple[NodeType, ...]
     return tuple(sorted(found))
 
 
+def check_distinct(offers: Sequence[Offer]) -> None:
+    """Raises UsageError where two offers have one key, so that an order could mean either."""
+    counts = Counter(offer.key for offer in offers)
+    doubled = sorted(key for key, count in counts.items() if count > 1)
+    if doubled:
+        raise UsageError(
+            f"offered twice: {', '.join(doubled)}",
+            mend="give the entries of `clouds` different names or regions, or merge them",
+        )
+
+
 def worst_hop(offers: Sequence[Offer]) -> Hop:
     """The highest latency and the lowest rate of any network card on offer."""
     stated = [kind for kind in _machine_types(offers) if kind.nic_bytes_per_s > 0]
@@ -34,4 +47,4 @@ def worst_hop(offers: Sequence[Offer]) -> Hop:
 
 
 def _machine_types(offers: Sequence[Offer]) -> tuple[MachineType, ...]:
-    return tuple({offer.machine_type.name: offer.machine_type for offer in offers}.values())
+    return tuple(dict.fromkeys(offer.machine_type for offer in offers))

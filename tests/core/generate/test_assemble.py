@@ -7,14 +7,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from coral.cli.main import main
 from coral.core.config import LoadedConfig, open_config
 from coral.core.generate.assemble import prepare
 from coral.core.generate.library import open_library
-from coral.core.generate.node_types import LOOPBACK, node_types, worst_hop
+from coral.core.generate.node_types import LOOPBACK, check_distinct, node_types, worst_hop
 from coral.core.profile.catalogue import machine_type
-from coral.errors import InfeasibleError
+from coral.errors import InfeasibleError, UsageError
 from coral.hookspecs.engine import EngineCapabilities
 from coral.types.hardware import Domain, Gpu, MachineType, NodeType, Offer
 from coral.types.model import ModelShape
@@ -71,6 +72,20 @@ def test_node_types_with_and_without_slices() -> None:
     assert sliced == ["H100 x1", "H100 x2", "H100 x4", "H100 x8", "L40S x1", "L40S x2", "L40S x4"]
     whole = node_types(offers, slices=False)
     assert whole == (NodeType("H100", 8), NodeType("L40S", 1), NodeType("L40S", 4))
+
+
+def test_two_clouds_may_give_unlike_machines_one_name() -> None:
+    ours, theirs = offered("g6e.xlarge"), offered("p5.48xlarge")
+    renamed = replace(theirs.machine_type, name=ours.machine_type.name)
+    theirs = replace(theirs, machine_type=renamed, domain=Domain("other", "here"))
+    assert node_types([ours, theirs], slices=False) == (NodeType("H100", 8), NodeType("L40S", 1))
+
+
+def test_two_offers_that_cannot_be_told_apart_are_refused() -> None:
+    one = offered("g6e.xlarge")
+    check_distinct([one, replace(one, market="spot"), replace(one, domain=Domain("aws", "eu-west-1"))])
+    with pytest.raises(UsageError, match=r"offered twice: aws/us-east-2:g6e\.xlarge:on_demand"):
+        check_distinct([one, replace(one, price_usd_h=2.0)])
 
 
 def test_the_hop_is_the_worst_network_on_offer() -> None:
