@@ -90,7 +90,7 @@ def _rate(value: object) -> object:
 
 def _local(path: Path, info: ValidationInfo) -> Path:
     base = (info.context or {}).get("folder", Path())
-    return Path(os.path.normpath(Path(base) / path.expanduser()))
+    return Path(os.path.normpath(Path(base, path.expanduser()).absolute()))
 
 
 Duration = Annotated[
@@ -118,7 +118,7 @@ Rate = Annotated[
 """Bytes per second (float). Accepts numbers and `12.5GB/s`, `100Gbit/s`."""
 
 LocalPath = Annotated[Path, AfterValidator(_local), WithJsonSchema({"type": "string", "format": "path"})]
-"""A path on this machine; relative ones count from the folder of the config file, `~` is home."""
+"""An absolute path on this machine; given ones count from the folder of the config file, `~` is home."""
 
 
 def near_miss(word: str, known: Iterable[str]) -> str | None:

@@ -93,7 +93,11 @@ def _plugin_paths(tree: Any, folder: Path) -> list[Path]:
     paths = section.get("paths") if isinstance(section, dict) else None
     if not isinstance(paths, list | tuple):
         return []
-    return [Path(os.path.normpath(folder / Path(p).expanduser())) for p in paths if isinstance(p, str)]
+    return [
+        Path(os.path.normpath((folder / Path(p).expanduser()).absolute()))
+        for p in paths
+        if isinstance(p, str)
+    ]
 
 
 def _validated(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, Strict, model_validator
+from pydantic import AfterValidator, Field, Strict, TypeAdapter, ValidationInfo, model_validator
 
 from coral.core.config.shape import Dtype, Shape
 from coral.core.config.use import Use
@@ -27,6 +27,13 @@ def _address(text: str) -> str:
             f"not an address: {text!r} (an IPv6 host stands in brackets, for example [::1]:8000)"
         )
     return text
+
+
+def _source(text: str, info: ValidationInfo) -> str:
+    """A folder counts from the config, as all paths do; names of hubs and packages stay as they are."""
+    if not text.startswith(("./", "../", "/", "~")):
+        return text
+    return str(TypeAdapter(LocalPath).validate_python(text, context=info.context))
 
 
 def _default(section: type[Options]) -> Any:
@@ -131,8 +138,8 @@ class ModelSection(Options):
 
     name: Annotated[str, Field(min_length=1)]
     """What clients ask for."""
-    source: Annotated[str, Field(min_length=1)]
-    """A Hugging Face id, a folder (starting with `./`, `/` or `~`), or `pypi:package`."""
+    source: Annotated[str, Field(min_length=1), AfterValidator(_source)]
+    """A Hugging Face id, a folder (starting with `./`, `../`, `/` or `~`), or `pypi:package`."""
     slo: SloSection
     demand: DemandSection
     engine: EngineUse | None = None
@@ -157,7 +164,8 @@ class GenerateSection(Options):
     max_nodes: Annotated[Int, Field(ge=1, le=10)] = 6
     """Most nodes of a template: all combinations of up to so many are solved."""
     memory_ratio: Annotated[Float, Field(gt=0)] = 12.0
-    """Most memory of a template's nodes, in multiples of the model's weights."""
+    """Most memory of a template's nodes, in multiples of the model's weights;
+    one node of the smallest kind may have more."""
     max_stages: Annotated[Int, Field(ge=1)] | None = None
     """Most stages of a template; no limit where not given."""
 

