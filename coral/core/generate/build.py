@@ -129,10 +129,13 @@ def _job(
         tp=np.ascontiguousarray(rates.tp[..., useful]),
     )
     memory = np.array([float(kind.count * gpus[kind.gpu].memory_bytes) for kind in rates.node_types])
+    limit = options.memory_ratio * model_bytes(model.shape)
+    if memory.size:  # a small model has many times its weights on the smallest node already
+        limit = max(limit, float(memory.min()))
     task = Search(
         rate=rates.rate,
         memory_bytes=memory,
-        memory_limit=options.memory_ratio * model_bytes(model.shape),
+        memory_limit=limit,
         max_nodes=options.max_nodes,
     )
     named = sorted({kind.gpu for kind in rates.node_types})
@@ -143,6 +146,7 @@ def _job(
         "model": depends_on(model),
         "phase": phase,
         "options": msgspec.to_builtins(options),
+        "memory_limit": task.memory_limit,
         "hop": msgspec.to_builtins(hop),
         "gpus": {name: msgspec.to_builtins(gpus[name]) for name in named},
         "node_types": [str(kind) for kind in rates.node_types],

@@ -94,14 +94,15 @@ def capabilities(_: ModelSpec, __: Gpu) -> EngineCapabilities:
 
 
 def build(folder: Path, *models: ModelSpec, small_mib: int = 60, max_nodes: int = 3,
-          progress: Progress | None = None, executor: Executor | None = None) -> TemplateLibrary:  # fmt: skip
+          memory_ratio: float = 1e6, progress: Progress | None = None,
+          executor: Executor | None = None) -> TemplateLibrary:  # fmt: skip
     return build_library(
         models or (model(),),
         KINDS,
         gpus(small_mib),
         cost,
         capabilities,
-        GenerateOptions(max_nodes=max_nodes, memory_ratio=1e6),
+        GenerateOptions(max_nodes=max_nodes, memory_ratio=memory_ratio),
         Hop(latency_s=1e-3, bytes_per_s=1e9),
         folder,
         progress=progress,

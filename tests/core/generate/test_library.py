@@ -40,6 +40,13 @@ def test_templates_are_whole_placements(tmp_path: Path) -> None:
         assert len(ids) == len(table.throughput)
 
 
+def test_a_model_far_smaller_than_every_node_is_served_on_the_smallest(tmp_path: Path) -> None:
+    table = case.build(tmp_path, small_mib=100, memory_ratio=1e-3).table("m", "mixed")
+    (small,) = [column for column, kind in enumerate(table.node_types) if kind.gpu == "small"]
+    assert table.usage.sum(axis=1).tolist() == [1]
+    assert table.usage[0, small] == 1
+
+
 def test_every_stage_fits_its_nodes_memory(tmp_path: Path) -> None:
     """Weights (tied embedding once where first and last meet), KV in flight and fixed bytes (CASES 1, 6)."""
     library = case.build(tmp_path)
