@@ -66,4 +66,4 @@ def new(
 
     folder = write_plugin(kind, name, into)
     typer.echo(f"wrote {folder}")
-    typer.echo(f"next: pip install -e {folder} && python -m pytest {folder}")
+    typer.echo(f"next: pip install -e {folder} pytest && python -m pytest {folder}")

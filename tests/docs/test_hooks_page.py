@@ -11,10 +11,14 @@ from typing import Any
 
 import pytest
 
+from coral.core.config import open_config
 from coral.core.plugins.registry import SPECIFICATIONS
 from coral.hookspecs.events import EventHooks
+from coral.hookspecs.router import Candidate, RouteRequest
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "hooks.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+PAGE = (ROOT / "docs" / "hooks.md").read_text()
 HOOKS: dict[str, Callable[..., Any]] = {
     name: function
     for owner in (*SPECIFICATIONS.values(), EventHooks)
@@ -46,6 +50,22 @@ def test_nothing_else_is_documented() -> None:
 def test_every_kind_names_its_suite(kind: str) -> None:
     module, name = re.findall(r"`(coral\.testing\.\w+)\.(\w+Contract)`", section(f"coral_{kind}s"))[0]
     assert inspect.isclass(getattr(importlib.import_module(module), name))
+
+
+def test_the_one_file_plugin_on_the_page_works_as_it_stands(tmp_path: Path) -> None:
+    (text,) = [
+        one for one in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "beside the config" in one
+    ]
+    (section,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "least_busy.py").write_text(text)
+    path = tmp_path / "coral.yaml"
+    models = re.findall(r"```yaml\n(models:.*?)```", README.read_text(), re.DOTALL)[0]
+    path.write_text(models + section)
+    loaded = open_config(path, (), {})
+    router = loaded.registry.build("router", loaded.config.router.use, loaded.config.router.options)
+    busy, idle = Candidate(id="a", weight=1.0, running=2), Candidate(id="b", weight=1.0)
+    request = RouteRequest(id="r", model="m", prompt_ids=(1,), max_tokens=1)
+    assert router.pick(request, [busy, idle], 0.0) is idle
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`(coral\.[a-z_.]+\.[A-Z]\w+)`", PAGE))))

@@ -14,7 +14,7 @@ from coral.errors import UsageError
 
 
 class Recipe(NamedTuple):
-    """What the files of a kind need to be told."""
+    """What the files of a kind need to be told; `usage` is the section of the config that picks one."""
 
     summary: str
     usage: str
@@ -35,7 +35,7 @@ RECIPES = {
     "router": Recipe("least work under way for what an instance can do", "router: {use: $name}"),
     "profiler": Recipe("step costs from peak figures", "profiler: {use: $name}"),
     "planner": Recipe("greedy by price per throughput", "plan: {planner: {use: $name}}"),
-    "workload": Recipe("independent arrivals", "workload: {use: $name}"),
+    "workload": Recipe("independent arrivals", ""),
     "executor": Recipe("threads of this process", "executor: {use: $name}"),
 }
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
@@ -77,7 +77,12 @@ def package_files(kind: str, name: str) -> dict[str, str]:
         "summary": recipe.summary,
         "dependencies": ", ".join(f'"{one}"' for one in recipe.dependencies),
     }
-    words["usage"] = Template(recipe.usage).substitute(words)
+    section = Template(recipe.usage).substitute(words)
+    words["usage"] = (
+        f"picked in the config by\n\n```yaml\n{section}\n```"
+        if section
+        else "for benchmarks and simulation from Python."
+    )
     words["extra"] = Template(recipe.extra).substitute(words)
     sources = files(__package__) / "files"
     own = {
