@@ -32,7 +32,8 @@ demo: $(SETUP)
 	$(BIN)/coral serve --config examples/demo.yaml
 
 # In another terminal, while `make demo` serves: ask it something through the official client.
-ask: $(TOOLS)
+ask: $(SETUP)
+	$(PIP) install -q -c constraints.txt openai
 	$(BIN)/python examples/ask.py
 
 check: $(TOOLS)

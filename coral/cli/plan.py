@@ -121,15 +121,20 @@ def _show(found: Plan) -> None:
     else:
         typer.echo(f"cost            {certificate.cost_usd_h:,.4f} USD/h")
         typer.echo(
-            f"bound           {certificate.bound_usd_h:,.4f} USD/h, gap {certificate.gap:.3g} "
+            f"bound           {certificate.bound_usd_h:,.4f} USD/h, gap {_gap(certificate.gap)} "
             f"({certificate.source})"
         )
         typer.echo(
-            f"solved          in {certificate.seconds:.2f} s over {certificate.columns:,} columns "
-            f"of {certificate.columns_full:,}"
+            f"solved          in {certificate.seconds:.2f} s over {certificate.columns:,} columns; "
+            f"{certificate.columns_full:,} ways to place a template"
         )
     for note in found.notes:
         typer.echo(f"note: {note}")
+
+
+def _gap(gap: float) -> str:
+    """Rounding of the last digits is no gap."""
+    return f"{gap:.3g}" if gap > 1e-9 else "0"
 
 
 def _nodes(stage: Stage) -> str:

@@ -67,7 +67,9 @@ class Certificate(Struct, frozen=True, kw_only=True):
     work: int = 0
     seconds: float = 0.0
     columns: int = 0
+    """Variables of the program that was solved: templates that were left to choose from, and machines."""
     columns_full: int = 0
+    """Templates × domains, and running groups, before any reduction."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
