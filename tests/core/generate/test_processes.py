@@ -15,6 +15,7 @@ import pytest
 from coral.core.generate.executors.options import ProcessesOptions
 from coral.core.generate.executors.processes import build
 from coral.testing.executor import ExecutorContract
+from coral.testing.processes import alive
 
 WORKER_S = 60.0
 """How long a worker would go on by itself."""
@@ -25,13 +26,6 @@ class TestProcesses(ExecutorContract):
     @pytest.fixture
     def executor(self) -> Executor:
         return build(ProcessesOptions(workers=1))
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def gone(pid: int) -> bool:

@@ -29,6 +29,7 @@ from coral.core.serve.net.wire import (
     decode,
     encode,
 )
+from coral.testing.processes import alive
 
 M = TypeVar("M")
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(120)")
@@ -86,14 +87,6 @@ def make(tmp_path: Path) -> Iterator[Callable[[float], Coordinator]]:
     yield build
     for one in made:
         one.close()
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state not in "ZX"
 
 
 def wait_gone(pids: list[int], within_s: float) -> float:

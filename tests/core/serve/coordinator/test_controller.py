@@ -32,6 +32,7 @@ from coral.errors import CloudError, EngineError, InfeasibleError, SolverError
 from coral.hookspecs.engine import Launch
 from coral.hookspecs.planner import PlanOptions, View
 from coral.hookspecs.router import Candidate, RouteRequest
+from coral.testing.processes import alive
 from coral.testing.waiting import until
 from coral.types.hardware import NodeType, Offer
 from coral.types.model import Slo
@@ -284,13 +285,6 @@ async def world(folder: Path, first: Plan, count: int = 2) -> AsyncIterator[Worl
         tokens.close()
         context.destroy(0)
         assert [pid for pid in pids if alive(pid)] == [], "left behind"
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 def run(folder: Path, first: Plan, body: Callable[[World], Awaitable[None]]) -> None:

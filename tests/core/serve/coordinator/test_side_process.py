@@ -5,14 +5,12 @@ import sys
 from pathlib import Path
 
 from coral.core.serve.coordinator.side_process import SideProcess, descendants
+from coral.testing.processes import alive
 from coral.testing.waiting import until, wait_until
 
 
 def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except FileNotFoundError:
-        return True
+    return not alive(pid)
 
 
 def test_its_end_takes_everything_below_it_along_whatever_it_ignores(tmp_path: Path) -> None:

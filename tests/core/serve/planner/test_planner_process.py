@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 import time
@@ -29,6 +28,7 @@ from coral.core.serve.net.wire import (
 )
 from coral.core.serve.planner.setup import Chosen, PlannerSetup, planner_argv
 from coral.hookspecs.planner import View
+from coral.testing.processes import alive
 from coral.testing.tables import offer, spec, view
 from coral.types.plan import Plan
 
@@ -280,11 +280,3 @@ def parsed(tmp_path: Path) -> tuple[Config, Registry]:
     file.write_text(CONFIG)
     opened = open_config(file, [f"state.folder={tmp_path / 'state'}"])
     return opened.config, opened.registry
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
