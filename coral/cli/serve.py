@@ -79,9 +79,11 @@ async def _serve(session: LoadedConfig, folder: Path, *, dry_run: bool, as_json:
 
 
 def _stop_on_signals(stopping: Stopping) -> None:
+    """SIGINT and SIGTERM always end it: a script's background job inherits an ignored SIGINT, and whoever
+    sends one means it. SIGHUP does unless it was ignored: under nohup it outlives its terminal."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:  # under nohup it outlives its terminal
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             loop.add_signal_handler(number, stopping.ask)
 
 
