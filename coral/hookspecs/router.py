@@ -49,7 +49,8 @@ K = TypeVar("K", bound=Hashable)
 class WeightedRoundRobin(Generic[K]):
     """Weighted round robin by Tijdeman's rule for the chairman assignment problem (Discrete Mathematics
     32, 1980): while the weights stay the same, each of n keys' count is within 1 - 1/(2n - 2) of its share
-    of the picks, at all times. Keys may come and go, and weights change: what a key is owed stays with it.
+    of the picks, at all times. Keys may come and go, and weights change: a key keeps what it is
+    owed while it is among those to pick from.
     """
 
     def __init__(self) -> None:

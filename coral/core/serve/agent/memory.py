@@ -7,16 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from coral.core.serve.process_tree import descendants
+
 
 def anonymous_bytes(pid: int) -> int:
     """RssAnon of a process and all its descendants, in bytes; 0 where it is gone."""
-    total = 0
-    pending = [pid]
-    while pending:
-        one = pending.pop()
-        total += _own(one)
-        pending += _children(one)
-    return total
+    return sum(map(_own, [pid, *descendants(pid)]))
 
 
 def _own(pid: int) -> int:
@@ -28,13 +24,3 @@ def _own(pid: int) -> int:
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
     return 0  # a zombie has no memory lines
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found += [int(child) for child in task.read_text().split()]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return found

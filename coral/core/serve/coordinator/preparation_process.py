@@ -32,8 +32,8 @@ from coral.core.serve.coordinator.preparation import (
     TemplateProgress,
     TokenizerReady,
 )
-from coral.core.serve.coordinator.side_process import descendants
 from coral.core.serve.coordinator.specs import StepLimits
+from coral.core.serve.process_tree import descendants
 from coral.errors import CoralError
 from coral.hookspecs.engine import EngineCapabilities
 from coral.types.hardware import Gpu

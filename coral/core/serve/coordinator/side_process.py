@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coral.core.serve.agent.log import BoundedLog
+from coral.core.serve.process_tree import descendants
 
 END_GRACE_S = 3.0
 LINE_BYTES = 1 << 24
@@ -91,18 +92,3 @@ class SideProcess:
                 self._log.write(data)
         finally:
             self._log.close()
-
-
-def descendants(pid: int) -> list[int]:
-    """All processes below `pid`, parents first."""
-    found: list[int] = []
-    pending = [pid]
-    while pending:
-        for task in Path(f"/proc/{pending.pop()}/task").glob("*/children"):
-            try:
-                below = [int(word) for word in task.read_text().split()]
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            found += below
-            pending += below
-    return found

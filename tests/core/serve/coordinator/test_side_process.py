@@ -4,7 +4,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from coral.core.serve.coordinator.side_process import SideProcess, descendants
+from coral.core.serve.coordinator.side_process import SideProcess
+from coral.core.serve.process_tree import descendants
 from coral.testing.processes import alive
 from coral.testing.waiting import until, wait_until
 
