@@ -8,7 +8,7 @@ from coral.hookspecs import hookspec
 from coral.hookspecs.component import Component
 from coral.types.hardware import Gpu
 from coral.types.model import ModelShape
-from coral.types.step import Measurements, Provenance, StepWork
+from coral.types.step import Measurements, Provenance, StepParts, StepWork
 
 
 class StepCost(Protocol):
@@ -38,8 +38,18 @@ class StepCost(Protocol):
         """Bytes that the engine takes on a device whatever it holds: runtime and workspace."""
         ...
 
+    @property
+    def elementwise(self) -> bool:
+        """True where `step_s` and `step_parts` take arrays that broadcast, for the fields of the work and
+        for `layers`, as they take numbers: tables are then made in one call, not one per batch."""
+        ...
+
     def step_s(self, work: StepWork, layers: int, *, first: bool, last: bool, tp: int = 1) -> float:
         """Seconds of one step; non-decreasing in layers and in every field of work."""
+        ...
+
+    def step_parts(self, work: StepWork, layers: int, *, first: bool, last: bool, tp: int = 1) -> StepParts:
+        """The same step by its parts, which sum to `step_s`; none is negative."""
         ...
 
     def weight_bytes(self, layers: int, *, first: bool, last: bool, tied: bool) -> int:

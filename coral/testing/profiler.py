@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from coral.hookspecs.profiler import Profiler, StepCost
 from coral.testing.contract import Contract
 from coral.types.hardware import Gpu
 from coral.types.model import ModelShape
-from coral.types.step import StepWork
+from coral.types.step import StepParts, StepWork
 
 WORKS = (
     StepWork(prefill_tokens=512, prefill_context=512 * 256, logit_rows=1),
@@ -90,6 +92,31 @@ class ProfilerContract(Contract):
             middle = cost.step_s(work, 4, first=False, last=False)
             assert cost.step_s(work, 4, first=True, last=False) >= middle
             assert cost.step_s(work, 4, first=False, last=True) >= middle
+
+    @pytest.mark.parametrize("work", WORKS)
+    def test_the_parts_are_the_step(self, cost: StepCost, work: StepWork) -> None:
+        for first, last in ((False, False), (True, False), (False, True), (True, True)):
+            parts = cost.step_parts(work, 4, first=first, last=last)
+            each = {name: getattr(parts, name) for name in StepParts.__struct_fields__}
+            assert all(math.isfinite(part) and part >= 0 for part in each.values()), each
+            assert parts.step_s == pytest.approx(cost.step_s(work, 4, first=first, last=last), rel=1e-6)
+            assert first or parts.embedding_s == 0
+            assert last or parts.logits_s == 0
+            assert parts.allreduce_s == 0
+
+    def test_arrays_give_what_numbers_give(self, cost: StepCost) -> None:
+        """Only where the cost says that it is elementwise."""
+        fields = StepWork.__struct_fields__
+        columns: Any = {n: np.array([getattr(w, n) for w in WORKS])[:, None] for n in fields}
+        layers: Any = np.arange(1, 17)
+        if not cost.elementwise:
+            return
+        for first, last in ((True, False), (False, True)):
+            together: Any = cost.step_s(StepWork(**columns), layers, first=first, last=last)
+            together = np.broadcast_to(together, (len(WORKS), 16))
+            for i, work in enumerate(WORKS):
+                alone = [cost.step_s(work, int(j), first=first, last=last) for j in layers]
+                assert together[i].tolist() == pytest.approx(alone, rel=1e-9)
 
     def test_memory(self, cost: StepCost, model: ModelShape) -> None:
         def held(layers: int, first: bool = False, last: bool = False) -> int:

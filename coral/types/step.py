@@ -32,6 +32,36 @@ class StepWork(Struct, frozen=True, kw_only=True):
         return self.prefill_tokens + self.decode_rows
 
 
+class StepParts(Struct, frozen=True, kw_only=True):
+    """Where the seconds of one step go; each figure is for the whole step, all its layers together.
+
+    Fields are numbers, or arrays that broadcast where the cost is elementwise.
+    """
+
+    compute_s: float = 0.0
+    """Matrices, experts, norms: whatever is neither attention nor one of the parts below."""
+    attention_s: float = 0.0
+    """Attention over the context, without its projections."""
+    allreduce_s: float = 0.0
+    """Collectives of tensor parallelism; 0 where its degree is 1."""
+    embedding_s: float = 0.0
+    logits_s: float = 0.0
+    overhead_s: float = 0.0
+    """Per step, whatever is in it: scheduling, input preparation, sampling."""
+
+    @property
+    def step_s(self) -> float:
+        """The whole step: the sum of the parts."""
+        return (
+            self.overhead_s
+            + self.compute_s
+            + self.attention_s
+            + self.allreduce_s
+            + self.embedding_s
+            + self.logits_s
+        )
+
+
 class AffineStepCost(Struct, frozen=True, kw_only=True):
     """Seconds of one step on one device, affine in the work. All coefficients are >= 0.
 
@@ -67,18 +97,26 @@ class AffineStepCost(Struct, frozen=True, kw_only=True):
     fixed_bytes: int = 0
     """Runtime and workspace of the engine on a device, whatever it holds."""
 
+    @property
+    def elementwise(self) -> bool:
+        return True
+
     def step_s(self, work: StepWork, layers: int, *, first: bool, last: bool, tp: int = 1) -> float:
         """Seconds of one step over `layers` layers with tensor parallel degree `tp`."""
-        attended = work.prefill_context + work.decode_context
-        t = self.overhead_s
-        t += layers * (self.layer_s + self.token_s * work.tokens + self.attend_s * attended) / tp
-        if first:
-            t += self.embed_token_s * work.tokens
-        if last:
-            t += (self.head_s + self.logit_row_s * work.logit_rows) / tp
-        if tp > 1:
-            t += layers * 2 * (self.allreduce_s + self.allreduce_token_s * work.tokens)
-        return t
+        return self.step_parts(work, layers, first=first, last=last, tp=tp).step_s
+
+    def step_parts(self, work: StepWork, layers: int, *, first: bool, last: bool, tp: int = 1) -> StepParts:
+        """The same step by its parts."""
+        tokens = work.tokens
+        reduced = 2 * (self.allreduce_s + self.allreduce_token_s * tokens) if tp > 1 else 0.0
+        return StepParts(
+            overhead_s=self.overhead_s,
+            compute_s=layers * (self.layer_s + self.token_s * tokens) / tp,
+            attention_s=layers * self.attend_s * (work.prefill_context + work.decode_context) / tp,
+            allreduce_s=layers * reduced,
+            embedding_s=self.embed_token_s * tokens if first else 0.0,
+            logits_s=(self.head_s + self.logit_row_s * work.logit_rows) / tp if last else 0.0,
+        )
 
     def weight_bytes(self, layers: int, *, first: bool, last: bool, tied: bool) -> int:
         """Bytes of weights a stage holds; a tied embedding is held once where first and last meet."""

@@ -7,15 +7,11 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from coral.core.profile.roofline import RooflineStepCost
 from coral.errors import ProfileError
 from coral.hookspecs.profiler import StepCost
 from coral.types.model import Role
 from coral.types.program import Floats
-from coral.types.step import AffineStepCost, StepWork
-
-ELEMENTWISE = (AffineStepCost, RooflineStepCost)
-"""Step costs whose `step_s` takes arrays as it takes numbers."""
+from coral.types.step import StepWork
 
 
 class WorkGrid(Struct, frozen=True, kw_only=True, eq=False):
@@ -36,7 +32,7 @@ def step_grid(cost: StepCost, works: WorkGrid, layers: int, role: Role, tp: int)
     first, last = role in ("first", "only"), role in ("last", "only")
     fields = [getattr(works, name) for name in works.__struct_fields__]
     counts: Any = np.arange(1, layers + 1)
-    if isinstance(cost, ELEMENTWISE):
+    if cost.elementwise:
         work: Any = StepWork(
             **{n: f[..., None] for n, f in zip(works.__struct_fields__, fields, strict=True)}
         )

@@ -22,7 +22,7 @@ from coral.core.profile import weights
 from coral.core.profile.windows import window_of, worst_full_layers
 from coral.types.hardware import Gpu
 from coral.types.model import DTYPE_BYTES, ModelShape
-from coral.types.step import Provenance, StepWork
+from coral.types.step import Provenance, StepParts, StepWork
 
 PCIE_BYTES_PER_S = 64e9
 
@@ -68,17 +68,22 @@ class RooflineStepCost(Struct, frozen=True, kw_only=True):
         kept = (1 - self.efficiency.memory) * self.gpu.memory_bytes
         return int(kept) + self.efficiency.workspace_bytes
 
+    @property
+    def elementwise(self) -> bool:
+        return True
+
     def step_s(self, work: StepWork, layers: int, *, first: bool, last: bool, tp: int = 1) -> float:
-        t: Any = self.efficiency.overhead_s
-        t = t + layers * (self.linear_s(work.tokens, tp) + self.efficiency.launch_s)
-        t = t + self.attention_s(work, layers, tp)
-        if tp > 1:
-            t = t + layers * self.all_reduce_s(work.tokens, tp)
-        if first:
-            t = t + self.embedding_s(work.tokens)
-        if last:
-            t = t + self.logits_s(work.logit_rows, tp)
-        return t  # type: ignore[no-any-return]  # a float, or an array where work or layers are arrays
+        return self.step_parts(work, layers, first=first, last=last, tp=tp).step_s
+
+    def step_parts(self, work: StepWork, layers: int, *, first: bool, last: bool, tp: int = 1) -> StepParts:
+        return StepParts(
+            overhead_s=self.efficiency.overhead_s,
+            compute_s=layers * (self.linear_s(work.tokens, tp) + self.efficiency.launch_s),
+            attention_s=self.attention_s(work, layers, tp),
+            allreduce_s=layers * self.all_reduce_s(work.tokens, tp) if tp > 1 else 0.0,
+            embedding_s=self.embedding_s(work.tokens) if first else 0.0,
+            logits_s=self.logits_s(work.logit_rows, tp) if last else 0.0,
+        )
 
     def weight_bytes(self, layers: int, *, first: bool, last: bool, tied: bool) -> int:
         table = weights.embed_bytes(self.shape)

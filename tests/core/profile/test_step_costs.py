@@ -11,7 +11,7 @@ from coral.core.profile.grid import WorkGrid, step_grid
 from coral.core.profile.roofline import Efficiency, RooflineStepCost
 from coral.hookspecs.profiler import StepCost
 from coral.types.model import DTYPE_BYTES, ModelShape, MoeShape, Role
-from coral.types.step import AffineStepCost, StepWork
+from coral.types.step import AffineStepCost, StepParts, StepWork
 
 WORK = StepWork(prefill_tokens=30, prefill_context=600, decode_rows=4, decode_context=400, logit_rows=5)
 
@@ -169,14 +169,35 @@ class Opaque:
 
     engine, engine_version, provenance, error = "e", "1", "measured", 0.1
     kv_token_bytes, fixed_bytes = 8, 0
+    elementwise = False
 
     def step_s(self, work: StepWork, layers: int, *, first: bool, last: bool, tp: int = 1) -> float:
         assert isinstance(work.decode_rows, float)
         assert isinstance(layers, int)
         return AFFINE.step_s(work, layers, first=first, last=last, tp=tp)
 
+    def step_parts(self, work: StepWork, layers: int, *, first: bool, last: bool, tp: int = 1) -> StepParts:
+        return AFFINE.step_parts(work, layers, first=first, last=last, tp=tp)
+
     def weight_bytes(self, layers: int, *, first: bool, last: bool, tied: bool) -> int:
         return AFFINE.weight_bytes(layers, first=first, last=last, tied=tied)
+
+
+@pytest.mark.parametrize("cost", [AFFINE, roofline(efficiency=Efficiency()), roofline(MOE)])
+def test_parts_are_told_apart(cost: StepCost) -> None:
+    alone = cost.step_parts(WORK, 6, first=False, last=False)
+    assert alone.compute_s > 0
+    assert alone.attention_s > 0
+    assert alone.allreduce_s == alone.embedding_s == alone.logits_s == 0
+    shared = cost.step_parts(WORK, 6, first=True, last=True, tp=2)
+    assert shared.allreduce_s > 0
+    assert shared.embedding_s > 0
+    assert shared.logits_s > 0
+    assert shared.overhead_s == alone.overhead_s
+    assert shared.step_s == pytest.approx(cost.step_s(WORK, 6, first=True, last=True, tp=2))
+    longer = msgspec.structs.replace(WORK, decode_context=WORK.decode_context * 1000)
+    assert cost.step_parts(longer, 6, first=False, last=False).attention_s > alone.attention_s
+    assert cost.step_parts(longer, 6, first=False, last=False).compute_s == alone.compute_s
 
 
 @pytest.mark.parametrize("cost", [AFFINE, roofline(efficiency=Efficiency()), roofline(MOE), Opaque()])
