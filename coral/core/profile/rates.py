@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,9 @@ from coral.core.profile.device import Device
 from coral.core.profile.grid import WorkGrid
 from coral.types.model import Phase, Role
 from coral.types.program import Floats
+
+GROUPS = 9
+"""Groups of a prompt's chunks whose steps are timed apart (mixed)."""
 
 
 def prefill(device: Device, role: Role, tp: int, stages: Sequence[int]) -> Floats:
@@ -29,7 +32,7 @@ def prefill(device: Device, role: Role, tp: int, stages: Sequence[int]) -> Float
 
 def decode(device: Device, role: Role, tp: int, stages: Sequence[int]) -> Floats:
     """Output tokens/s."""
-    rows = batches(device.able.max_step_requests)
+    rows = batches(device.able.max_step_requests, apart=0.02)
     zero = np.zeros_like(rows)
     works = WorkGrid(
         prefill_tokens=zero,
@@ -53,18 +56,25 @@ def mixed(device: Device, role: Role, tp: int, stages: Sequence[int]) -> Floats:
     prompt = rows * work.in_ / work.out
     steady = _mixed_s(device, role, tp, prompt, work.prompt_attended, rows)
     rates = rows[:, None] / work.out / steady
-    chunks = chunk_sizes(work.prompt, able.max_step_tokens)
-    q, b = (a.ravel() for a in np.meshgrid(chunks, rows, indexing="ij"))
-    loaded = _mixed_s(device, role, tp, q, work.prompt / 2, b)
-    steps = np.ceil(work.prompt / q)
-    possible = (q >= np.tile(prompt, len(chunks))) & (q + b <= able.max_step_tokens)
+    sizes = chunk_sizes(work.prompt, able.max_step_tokens)
+    q, b = (a.ravel() for a in np.meshgrid(sizes, rows, indexing="ij"))
+    possible = (q >= np.tile(prompt, len(sizes))) & (q + b <= able.max_step_tokens)
+    parts = [
+        (count, _mixed_s(device, role, tp, q, attended, b))
+        for count, attended in chunk_groups(work.prompt, q)
+    ]
     limit = device.memory_rate("mixed", role, tp)
     found = []
     for S in stages:
-        hop = device.hop_s(q + b, S)
-        within = (loaded <= (slo.decode_s / S - hop)[:, None]) & possible[:, None]
-        within &= steps[:, None] * (loaded + hop[:, None]) <= slo.prefill_s / S
-        bearable = np.logical_or.reduce(within.reshape(len(chunks), len(rows), -1), axis=0)
+        hop = device.hop_s(q + b, S)[:, None]
+        within = np.broadcast_to(possible[:, None], parts[0][1].shape)
+        spent = np.zeros_like(parts[0][1])
+        for count, loaded in parts:
+            step = loaded + hop
+            within = within & ((step <= slo.decode_s / S) | (count == 0)[:, None])
+            spent += count[:, None] * step
+        within = within & (spent <= slo.prefill_s / S)
+        bearable = np.logical_or.reduce(within.reshape(len(sizes), len(rows), -1), axis=0)
         found.append(_best(rates, bearable, limit))
     return np.array(found)
 
@@ -76,13 +86,13 @@ RULES: dict[Phase, Callable[[Device, Role, int, Sequence[int]], Floats]] = {
 }
 
 
-def batches(most: int) -> Floats:
-    """Batch sizes that are tried: all up to 32, then 6 % apart, up to `most`."""
+def batches(most: int, apart: float = 0.06) -> Floats:
+    """Batch sizes that are tried: all up to 32, then `apart` from each other, up to `most`."""
     sizes = {*range(1, min(most, 32) + 1), most}
     size = 32.0
     while size < most:
         sizes.add(int(size))
-        size *= 1.06
+        size *= 1 + apart
     return np.array(sorted(sizes), float)
 
 
@@ -91,6 +101,26 @@ def chunk_sizes(prompt: int, most: int) -> Floats:
     parts = {-(-prompt // n) for n in range(1, 17)}
     powers = {1 << e for e in range(3, most.bit_length())}
     return np.array(sorted(size for size in parts | powers | {most} if size <= most), float)
+
+
+def chunk_groups(prompt: int, size: Floats) -> Iterator[tuple[Floats, Floats]]:
+    """The steps of a prompt taken `size` tokens at a time, in up to `GROUPS` groups of like ones.
+
+    Yields (steps in the group, mean tokens that a token of such a step attends to), arrays like `size`; a
+    group may have no step. A group's steps are taken to attend as much as its last one does, so that sums
+    over groups are exact up to `GROUPS` steps and never too small beyond. The last chunk attends to nearly
+    all of the prompt and is a group of its own; what it leaves of its step, following prompts fill.
+    """
+    whole = np.ceil(prompt / size) - 1
+    done = np.zeros_like(size)
+    for group in range(1, GROUPS):
+        upto = np.ceil(whole * group / (GROUPS - 1))
+        yield upto - done, np.maximum(upto - 0.5, 0.5) * size
+        done = upto
+    left = prompt - whole * size
+    rest = size - left
+    attended = left * (whole * size + left / 2) + rest * np.minimum(rest, prompt) / 2
+    yield np.ones_like(size), attended / size
 
 
 def _prompts_s(
@@ -110,7 +140,7 @@ def _prompts_s(
 
 
 def _mixed_s(
-    device: Device, role: Role, tp: int, prompt: Floats, prompt_attended: float, rows: Floats
+    device: Device, role: Role, tp: int, prompt: Floats, prompt_attended: Floats | float, rows: Floats
 ) -> Floats:
     work = device.work
     works = WorkGrid(

@@ -7,15 +7,17 @@ version is part of the library's hash):
 * **Budget.** Of ℓ each of S stages has ℓ/S less its hop: NIC latency + rows · hidden · bytes / NIC rate
   (S = 1: none).
 * **Memory** of one device: (weights + KV) / t_k + fixed bytes. KV in flight is what the scheduler
-  reserves (`ReservationRule`, whole blocks), times the requests in flight by Little's law at the SLO:
+  reserves (`ReservationRule`, whole blocks; mean over a request's life, as an output longer than expected
+  is given more from time to time), times the requests in flight by Little's law at the SLO:
   throughput × ℓ of the whole pipeline, which is never less than what is there. One request of P tokens
   must fit in any case. Of a model with sliding windows the worst run of j layers counts.
 * **Prefill**, prompt tokens/s: a step of b prompts, one of length P and b - 1 of mean length, is within
   its budget; prompts beyond the engine's tokens per step take several steps. Best b · in / t over b.
 * **Decode**, output tokens/s: a step of b rows at mean context is within its budget. Best b / t over b.
 * **Mixed**, requests/s x: a steady step has b decode rows and p = b · in / out prompt tokens, so x =
-  (b/out) / t(p, b). Chunks of q ≥ p prompt tokens must be bearable: a step with q and b is within ℓ_d/S,
-  and the ceil(P/q) such steps of a prompt of length P are within ℓ_p/S. Best x over (q, b).
+  (b/out) / t(p, b). Chunks of q ≥ p prompt tokens must be bearable for a prompt of length P, whose i-th
+  chunk attends to (i - 1/2) q tokens, the last to nearly P (following prompts fill its step): each of its
+  ceil(P/q) steps, with b decode rows, is within ℓ_d/S, and their sum within ℓ_p/S. Best x over (q, b).
 * **A node of k GPUs** is the best of k/t_k data-parallel slices of degree t_k, where the heads and the
   engine allow t_k.
 * Rates are capped by memory (a node may idle), so fewer layers never do worse: T̂ is made non-increasing
@@ -39,7 +41,7 @@ from coral.types.model import ModelShape, ModelSpec, Phase, Role
 from coral.types.program import Floats
 
 ROLES: tuple[Role, ...] = ("first", "mid", "last", "only")
-RULES_VERSION = 1
+RULES_VERSION = 2
 
 
 class ThroughputTable(Struct, frozen=True, kw_only=True, eq=False):

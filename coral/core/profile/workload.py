@@ -38,7 +38,21 @@ class Workload:
 
     def reserved(self, prompt: float, left: float) -> int:
         """Tokens of KV that the scheduler reserves at admission, in whole blocks."""
-        tokens = self._rule.reserve(math.ceil(prompt), math.ceil(left))
+        return self._whole(self._rule.reserve(math.ceil(prompt), math.ceil(left)))
+
+    def held_by(self, prompt: float, output: float) -> float:
+        """Tokens of KV reserved for a request, in whole blocks: the mean over its output tokens."""
+        known, total = math.ceil(prompt), math.ceil(prompt) + max(1, math.ceil(output))
+        held = self._rule.reserve(known, total - known)
+        spent, generated = 0.0, 0
+        while True:  # at most output / extend_tokens turns
+            spent += self._whole(held) * (held - known - generated)
+            generated = held - known
+            if held >= total:
+                return spent / generated
+            held = self._rule.extend(held, total)
+
+    def _whole(self, tokens: int) -> int:
         return blocks(tokens, self._block_size) * self._block_size
 
     def residence_s(self, phase: Phase, request: RequestClass) -> float:
@@ -72,4 +86,4 @@ class Workload:
         return lambda cap: min(cap, float(self.reserved(self.prompt, left)))
 
     def _held_by(self, phase: Phase, request: RequestClass) -> float:
-        return self.reserved(request.input_tokens, 1.0 if phase == "prefill" else request.output_tokens)
+        return self.held_by(request.input_tokens, 1.0 if phase == "prefill" else request.output_tokens)
