@@ -44,6 +44,10 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
     gap: float = 1e-4
     time_limit_s: float | None = 30.0
     work_limit: int | None = None
+    budget_usd_h: float | None = None
+    """Most that all machines may cost; then demand is served as far as that goes."""
+    spot_share: float = 1.0
+    """Share of each service's demand that may depend on spot machines."""
 
 
 class View(Struct, frozen=True, kw_only=True):

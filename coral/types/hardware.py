@@ -73,6 +73,8 @@ class Offer(Struct, frozen=True, kw_only=True):
     price_usd_h: float
     obtainable: int
     market: Market = "on_demand"
+    preemption_per_h: float = 0.0
+    """Preemptions to be expected of one spot machine in an hour."""
 
     @property
     def key(self) -> str:
@@ -88,6 +90,8 @@ class Machine(Struct, frozen=True, kw_only=True):
     price_usd_h: float
     market: Market = "on_demand"
     address: str = ""
+    preemption_per_h: float = 0.0
+    """As of its offer."""
 
 
 class Node(Struct, frozen=True, kw_only=True):

@@ -92,8 +92,19 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
     slo: Slo
     demand: Demand
     phases: tuple[Phase, ...]
-    """("prefill", "decode") where phases are served apart, ("mixed",) otherwise."""
+    """("prefill", "decode") where phases are served apart, ("mixed",) otherwise; all three where the plan
+    chooses: apart, mixed, or some of the demand in either way."""
     engine: str
     priority: float = 1.0
     initialization_s: float = 300.0
     """Time from order to first token on a new machine; charged over the amortization span."""
+    floor: float = 0.0
+    """Least fraction of the demand that is served where not all can be."""
+    max_cost_usd_h: float | None = None
+    """Most that the model's share of the machines may cost: its GPUs at their mean price."""
+    max_gpus: int | None = None
+    """Most GPUs that the model's instances may take."""
+    survive_zone: float = 0.0
+    """Share of the demand that is still served when any one zone is lost."""
+    survive_machine: float = 0.0
+    """Share of the demand that is still served when any one machine is lost."""

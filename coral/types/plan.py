@@ -31,6 +31,8 @@ class PlannedInstances(Struct, frozen=True, kw_only=True):
     count: int
     kept: int = 0
     """How many of `count` are running already."""
+    market: Market | None = None
+    """Whose machines they must be on; None: any."""
 
 
 class Service(Struct, frozen=True, kw_only=True):

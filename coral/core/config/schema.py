@@ -148,8 +148,19 @@ class ModelSection(Options):
     """Number format of weights and activations."""
     priority: Annotated[Float, Field(gt=0)] = 1.0
     """Weight of this model where not all demand can be served."""
-    phases: Literal["mixed", "disaggregated"] | None = None
-    """Whether prefill and decode run apart; as `serve.disaggregate` says where not given."""
+    phases: Literal["mixed", "disaggregated", "choose"] | None = None
+    """Whether prefill and decode run apart, or the plan chooses what is cheapest, also some of each;
+    as `serve.disaggregate` says where not given."""
+    floor: Annotated[Float, Field(ge=0, le=1)] = 0.0
+    """Least fraction of the demand to be served where not all can be."""
+    max_cost: Annotated[Float, Field(ge=0)] | None = None
+    """Most USD/h for this model: its GPUs at their mean price in the domain; no limit where not given."""
+    max_gpus: Annotated[Int, Field(ge=0)] | None = None
+    """Most GPUs for this model; no limit where not given."""
+    survive_zone: Annotated[Float, Field(ge=0, le=1)] = 0.0
+    """Share of the demand that is still served when any one zone is lost (a region, where it has none)."""
+    survive_machine: Annotated[Float, Field(ge=0, le=1)] = 0.0
+    """Share of the demand that is still served when any one machine is lost."""
     max_model_len: Annotated[Int, Field(gt=0)] | None = None
     """Longest prompt and output together, in tokens; the model's own limit where not given."""
     initialization: Duration = 300.0
@@ -191,6 +202,10 @@ class PlanSection(Options):
     """Whether a node may be a part of a machine; else it is a whole one."""
     couple_phases: Bool = True
     """Whether prefill and decode of a model must be in the same domain; else they are independent."""
+    budget: Annotated[Float, Field(ge=0)] | None = None
+    """Most USD/h for all machines together; demand is then served as far as that goes."""
+    spot_share: Annotated[Float, Field(ge=0, le=1)] = 1.0
+    """Share of each service's demand that may depend on spot machines."""
     planner: PlannerUse = _default(PlannerUse)
 
 
@@ -303,7 +318,10 @@ class Config(Options):
         return model.engine or self.engine
 
     def phases_of(self, model: ModelSection) -> tuple[Phase, ...]:
-        """("prefill", "decode") where the model is served disaggregated, else ("mixed",)."""
+        """("prefill", "decode") where the model is served disaggregated, ("mixed",) where it is not, all
+        three where the plan chooses."""
+        if model.phases == "choose":
+            return ("prefill", "decode", "mixed")
         apart = self.serve.disaggregate if model.phases is None else model.phases == "disaggregated"
         return ("prefill", "decode") if apart else ("mixed",)
 
@@ -317,4 +335,6 @@ class Config(Options):
             gap=self.solver.gap,
             time_limit_s=self.solver.time_limit,
             work_limit=self.solver.work_limit,
+            budget_usd_h=self.plan.budget,
+            spot_share=self.plan.spot_share,
         )

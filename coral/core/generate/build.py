@@ -163,10 +163,23 @@ def _job(
     return Job(entry=entry, rates=rates, task=task, combinations=count)
 
 
+PLANNED = (
+    "phases",
+    "priority",
+    "initialization_s",
+    "floor",
+    "max_cost_usd_h",
+    "max_gpus",
+    "survive_zone",
+    "survive_machine",
+)
+"""Fields of a model that only the plan looks at."""
+
+
 def depends_on(model: ModelSpec) -> dict[str, Any]:
-    """What templates depend on: not how much is asked for, nor what it is worth."""
+    """What templates depend on: not how much is asked for, what it is worth, nor how it is planned."""
     fields: dict[str, Any] = msgspec.to_builtins(model)
-    for name in ("phases", "priority", "initialization_s"):
+    for name in PLANNED:
         del fields[name]
     del fields["demand"]["requests_per_s"]
     return fields

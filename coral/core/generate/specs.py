@@ -29,6 +29,11 @@ def _spec(config: Config, model: ModelSection) -> ModelSpec:
         engine=config.engine_of(model).use,
         priority=model.priority,
         initialization_s=model.initialization,
+        floor=model.floor,
+        max_cost_usd_h=model.max_cost,
+        max_gpus=model.max_gpus,
+        survive_zone=model.survive_zone,
+        survive_machine=model.survive_machine,
     )
 
 

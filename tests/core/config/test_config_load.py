@@ -120,8 +120,24 @@ def test_a_model_may_have_its_own_engine() -> None:
 def test_phases_follow_the_model_else_the_system() -> None:
     given = tree(serve={"disaggregate": True})
     given["models"].append({**MODEL, "name": "b", "phases": "mixed"})
+    given["models"].append({**MODEL, "name": "c", "phases": "choose"})
     config = parse_config(given, registry=stand_in_registry())
-    assert [config.phases_of(model) for model in config.models] == [("prefill", "decode"), ("mixed",)]
+    assert [config.phases_of(model) for model in config.models] == [
+        ("prefill", "decode"),
+        ("mixed",),
+        ("prefill", "decode", "mixed"),
+    ]
+
+
+def test_options_of_the_plan() -> None:
+    given = tree(plan={"budget": 12.5, "spot_share": 0.25})
+    given["models"][0] |= {"floor": 0.5, "max_cost": 3.0, "max_gpus": 4, "survive_zone": 0.3}
+    given["models"][0] |= {"survive_machine": 1.0}
+    config = parse_config(given, registry=stand_in_registry())
+    assert config.plan_options() == PlanOptions(budget_usd_h=12.5, spot_share=0.25)
+    model = config.models[0]
+    assert (model.floor, model.max_cost, model.max_gpus) == (0.5, 3.0, 4)
+    assert (model.survive_zone, model.survive_machine) == (0.3, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +155,13 @@ def test_phases_follow_the_model_else_the_system() -> None:
         ("models.0.demand.input_tokens", 0, "greater than 0"),
         ("models.0.dtype", "float12", "'float32'"),
         ("models.0.priority", 0, "greater than 0"),
-        ("models.0.phases", "both", "'mixed' or 'disaggregated'"),
+        ("models.0.phases", "both", "'mixed', 'disaggregated' or 'choose'"),
+        ("models.0.floor", 1.5, "less than or equal to 1"),
+        ("models.0.survive_zone", -0.1, "greater than or equal to 0"),
+        ("models.0.max_cost", -1, "greater than or equal to 0"),
+        ("models.0.max_gpus", 2.5, "integer"),
+        ("plan.budget", -1, "greater than or equal to 0"),
+        ("plan.spot_share", 2, "less than or equal to 1"),
         ("models.0.name", "", ""),
         ("models.0.name", 7, "valid string"),
         ("models.0.max_model_len", 0, "greater than 0"),

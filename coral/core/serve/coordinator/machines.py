@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from coral.core.operate.lifecycle import MachineCommand, MachineEvent, MachineState, machine_step
 from coral.core.operate.reconcile import HeldMachine, OfferKey
 from coral.core.serve.coordinator.control import Control, Peer
@@ -53,6 +55,7 @@ class LiveMachine:
             domain=offer.domain,
             price_usd_h=offer.price_usd_h,
             market=offer.market,
+            preemption_per_h=offer.preemption_per_h,
         )
         self.peer: Peer | None = None
         self.agent_pid = 0
@@ -288,10 +291,4 @@ def _words(error: Exception) -> str:
 
 
 def _without_capacity(offer: Offer) -> Offer:
-    return Offer(
-        machine_type=offer.machine_type,
-        domain=offer.domain,
-        price_usd_h=offer.price_usd_h,
-        obtainable=0,
-        market=offer.market,
-    )
+    return replace(offer, obtainable=0)

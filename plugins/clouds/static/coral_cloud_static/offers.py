@@ -28,6 +28,7 @@ def offer(row: OfferRow, cloud: str) -> Offer:
         price_usd_h=row.price,
         obtainable=row.obtainable,
         market=row.market,
+        preemption_per_h=row.preemption_per_h,
     )
 
 

@@ -25,12 +25,20 @@ class OfferRow(Options):
     obtainable: Annotated[int, Field(ge=0)] = 0
     """How many can be had."""
     market: Literal["on_demand", "spot"] = "on_demand"
+    preemption_per_h: Annotated[float, Field(ge=0)] = 0.0
+    """Preemptions to be expected of one spot machine in an hour."""
     host_memory: Bytes = 0
     """Of one machine; unknown where 0."""
     nic: Rate = 0.0
     """Sustained, of one machine; unknown where 0."""
     nic_latency: Duration = 0.0
     """One way to another machine; unknown where 0."""
+
+    @model_validator(mode="after")
+    def _only_spot_is_preempted(self) -> OfferRow:
+        if self.preemption_per_h and self.market != "spot":
+            raise ValueError("preemption_per_h is of spot offers only (`market: spot`)")
+        return self
 
 
 class GpuRow(Options):

@@ -96,3 +96,14 @@ def test_a_gpus_peak_is_a_positive_number(peak: float) -> None:
     gpu = {"name": "own", "memory": "16GiB", "memory_bandwidth": "300GB/s", "flops": {"bfloat16": peak}}
     with pytest.raises(ValidationError, match="flops"):
         StaticOptions.model_validate({"file": "offers.csv", "gpus": [gpu]})
+
+
+def test_spot_offers_say_how_often_they_are_lost() -> None:
+    spot = {**ROW, "market": "spot", "preemption_per_h": 0.2}
+    offers = asyncio.run(cloud(offers=[ROW, spot]).offers())
+    assert [(o.market, o.preemption_per_h) for o in offers] == [("on_demand", 0.0), ("spot", 0.2)]
+
+
+def test_on_demand_machines_are_not_preempted() -> None:
+    with pytest.raises(ValidationError, match="market: spot"):
+        cloud(offers=[{**ROW, "preemption_per_h": 0.2}])
