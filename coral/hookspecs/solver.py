@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from coral.hookspecs import hookspec
 from coral.hookspecs.component import Component
-from coral.types.program import Floats, Program, Solution, SolverFeatures
+from coral.types.program import Floats, NonlinearProgram, Program, Solution, SolverFeatures
 
 
 class Solver(Protocol):
@@ -31,6 +31,17 @@ class Solver(Protocol):
         relative. `start` (n floats) may be used as a first incumbent and may be ignored.
         Raises SolverError where the solver itself fails; never for infeasible or unbounded programs.
         """
+        ...
+
+
+@runtime_checkable
+class NonlinearSolver(Protocol):
+    """What a solver backend offers besides, where it minimises smooth functions under smooth constraints."""
+
+    def minimise(self, program: NonlinearProgram, *, time_limit_s: float | None) -> Solution:
+        """A local minimum from the program's start: status `optimal`, or `feasible` where a limit was met
+        at a point that satisfies the constraints. `row_duals` may be None. Raises SolverError where the
+        solver itself fails, also where a function gives what is not finite."""
         ...
 
 

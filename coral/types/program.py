@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -81,3 +82,21 @@ class SolverFeatures(Struct, frozen=True, kw_only=True):
     start: bool
     deterministic_work_limit: bool
     may_abort_process: bool = False
+
+
+class NonlinearProgram(Struct, frozen=True, kw_only=True, eq=False):
+    """minimise f(x)  s.t.  row_lower <= g(x) <= row_upper, lower <= x <= upper; x continuous.
+
+    `start` (n,) is where the search begins; `jacobian(x)` is dense, (m, n). f and g need be smooth only
+    where x is within its bounds. Infinite bounds are ±inf.
+    """
+
+    start: Floats
+    lower: Floats
+    upper: Floats
+    row_lower: Floats
+    row_upper: Floats
+    objective: Callable[[Floats], float]
+    gradient: Callable[[Floats], Floats]
+    rows: Callable[[Floats], Floats]
+    jacobian: Callable[[Floats], Floats]
