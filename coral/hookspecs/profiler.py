@@ -15,6 +15,11 @@ class StepCost(Protocol):
     """Cost of steps of one (model, GPU, engine). `coral.types.step.AffineStepCost` is one."""
 
     @property
+    def profiler(self) -> str:
+        """Name of the profiler that answers, as it stands in a config's `use`."""
+        ...
+
+    @property
     def engine(self) -> str: ...
 
     @property

@@ -63,6 +63,7 @@ class ProfilerContract(Contract):
         return profiler.step_cost(model, gpu, self.engine, dtype=self.dtype, measure=None)
 
     def test_says_where_it_comes_from(self, cost: StepCost) -> None:
+        assert cost.profiler
         assert cost.engine == self.engine
         assert cost.engine_version
         assert cost.provenance in ("measured", "interpolated", "analytic")

@@ -73,6 +73,8 @@ class AffineStepCost(Struct, frozen=True, kw_only=True):
     """
 
     gpu: str
+    profiler: str = ""
+    """Name of the profiler that it comes from."""
     engine: str
     engine_version: str
     provenance: Provenance

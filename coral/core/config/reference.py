@@ -56,7 +56,9 @@ def reference(registry: Registry) -> str:
     for path, section in _sections("", Config):
         parts.append(f"\n### `{path}`\n\n{_summary(section)}\n\n{_table(section)}")
     parts.append("\n## Options of plugins\n")
-    own = {section.kind: section.own_keys() for section in use_sections()}
+    own: dict[str, set[str]] = {}
+    for section in use_sections():
+        own[section.kind] = own.get(section.kind, set()) | section.own_keys()
     for kind in sorted(own):
         for name, offerings in registry.of_kind(kind).items():
             model, core = registry.options_model(kind, name), own[kind]

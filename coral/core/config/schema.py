@@ -223,11 +223,24 @@ class SolverUse(Use):
     """The solver's own deterministic limit (nodes or iterations)."""
 
 
+class OtherwiseUse(Use):
+    """The profiler that is asked where the first one knows nothing of a model on a GPU."""
+
+    kind: ClassVar[str] = "profiler"
+    use: str = "analytic"
+
+
+def _otherwise(section: dict[str, Any]) -> dict[str, Any] | None:
+    return None if section.get("use") == "analytic" else {}
+
+
 class ProfilerUse(Use):
     """Where step costs come from."""
 
     kind: ClassVar[str] = "profiler"
     use: str = "analytic"
+    otherwise: OtherwiseUse | None = Field(default_factory=_otherwise, validate_default=True)
+    """Asked where this one knows nothing of a model on a GPU: `analytic` where not given; null: nobody."""
 
 
 class CloudUse(Use):

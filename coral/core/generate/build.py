@@ -187,6 +187,7 @@ def depends_on(model: ModelSpec) -> dict[str, Any]:
 
 def _origin(cost: StepCost) -> dict[str, Any]:
     return {
+        "profiler": cost.profiler,
         "engine": cost.engine,
         "engine_version": cost.engine_version,
         "provenance": cost.provenance,

@@ -7,14 +7,25 @@ from pathlib import Path
 import msgspec
 
 from coral.core.config import Config
-from coral.core.config.schema import ModelSection
+from coral.core.config.schema import ModelSection, ProfilerUse
 from coral.core.generate.build import Progress
 from coral.core.plugins import Registry
+from coral.core.profile.fallback import WithFallback
 from coral.core.profile.measure import MeasuringRun
 from coral.hookspecs.engine import Engine, EngineCapabilities
 from coral.hookspecs.profiler import Profiler, StepCost
 from coral.types.hardware import Gpu
 from coral.types.model import ModelSpec
+
+
+def profiler_of(section: ProfilerUse, registry: Registry) -> Profiler:
+    """The profiler that a config's section says, with the one behind it."""
+    profiler: Profiler = registry.build("profiler", section.use, section.options)
+    if section.otherwise is None:
+        return profiler
+    return WithFallback(
+        profiler, registry.build("profiler", section.otherwise.use, section.otherwise.options)
+    )
 
 
 class EnginesOf:
@@ -25,8 +36,7 @@ class EnginesOf:
         self._progress = progress
         self._sections = {section.name: section for section in config.models}
         self._engines = {section.name: self._engine(registry, section) for section in config.models}
-        use = config.profiler
-        self._profiler: Profiler = registry.build("profiler", use.use, use.options)
+        self._profiler = profiler_of(config.profiler, registry)
         self._able: dict[tuple[str, str], EngineCapabilities] = {}
         self._costs: dict[tuple[str, str], StepCost] = {}
 

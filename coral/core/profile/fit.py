@@ -40,7 +40,7 @@ def terms(point: Measurement) -> tuple[float, ...]:
     )
 
 
-def fit(measured: Measurements, gpu: str) -> AffineStepCost:
+def fit(measured: Measurements, gpu: str, profiler: str = "analytic") -> AffineStepCost:
     """Least squares of *relative* residuals, so that short steps count as much as long ones.
 
     `error` of the result is the residual's root mean square. A coefficient that no step tells apart is 0.
@@ -69,6 +69,7 @@ def fit(measured: Measurements, gpu: str) -> AffineStepCost:
     named = dict(zip(COEFFICIENTS, map(float, values), strict=True))
     return AffineStepCost(
         gpu=gpu,
+        profiler=profiler,
         engine=measured.engine,
         engine_version=measured.engine_version,
         provenance="measured",

@@ -53,6 +53,7 @@ class RooflineStepCost(Struct, frozen=True, kw_only=True):
     engine: str
     engine_version: str
     efficiency: Efficiency
+    profiler: str = "analytic"
     provenance: Provenance = "analytic"
 
     @property

@@ -11,9 +11,11 @@ from coral.core.config import load_config, open_config, parse_config
 from coral.core.config.effective import effective, masked
 from coral.core.config.overrides import parse_set
 from coral.core.config.shape import ShapeSection
+from coral.core.generate.engines import profiler_of
+from coral.core.profile.fallback import WithFallback
 from coral.errors import ConfigError
 from coral.hookspecs import hookimpl
-from coral.hookspecs.component import EngineComponent
+from coral.hookspecs.component import Component, EngineComponent
 from coral.hookspecs.options import Options
 from coral.hookspecs.planner import PlanOptions
 from coral.testing.stand_ins import PluginObject, record, stand_in_registry
@@ -401,6 +403,34 @@ def test_a_plugin_with_an_option_of_cores_name_is_told_the_value(tmp_path: Path)
     config = parse_config(given, registry=registry, folder=tmp_path)
     assert config.engine.step_tokens == 64
     assert config.engine.options == EngineOptions(python=expected, step_tokens=64, own=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "otherwise"),
+    [
+        ("analytic", None),
+        ("tables", "analytic"),
+        ({"use": "tables", "otherwise": "tables"}, "tables"),
+        ({"use": "tables", "otherwise": {"use": "analytic"}}, "analytic"),
+        ({"use": "tables", "otherwise": None}, None),
+    ],
+)
+def test_a_profiler_has_the_analytic_one_behind_it(given: Any, otherwise: str | None) -> None:
+    tables = Component(name="tables", summary="", options=Options, build=lambda _: "the tables")
+    registry = stand_in_registry()
+    registry.add(PluginObject(coral_profilers=hookimpl(lambda: [tables])), record("tables"))
+    config = parse_config(tree(profiler=given), registry=registry)
+    section = config.profiler
+    assert (section.otherwise.use if section.otherwise else None) == otherwise
+    assert parse_config(config.model_dump(mode="json"), registry=registry) == config
+    built: Any = profiler_of(section, registry)
+    assert isinstance(built, WithFallback) == (otherwise is not None)
+    if isinstance(built, WithFallback):
+        assert built.first == "the tables"
+
+
+def test_a_fault_in_the_profiler_behind() -> None:
+    assert "profiler.otherwise.use" in faults(tree(profiler={"otherwise": "tabels"}))
 
 
 @pytest.mark.parametrize("key", ["weight_dtype", "kv_dtype", "activation_dtype"])

@@ -167,7 +167,7 @@ def test_roofline_never_falls_with_work_or_layers(shape: ModelShape, tp: int) ->
 class Opaque:
     """A step cost that takes numbers only, as a third party's may."""
 
-    engine, engine_version, provenance, error = "e", "1", "measured", 0.1
+    profiler, engine, engine_version, provenance, error = "p", "e", "1", "measured", 0.1
     kv_token_bytes, fixed_bytes = 8, 0
     elementwise = False
 
