@@ -1,145 +1,122 @@
-"""`coral plan`: what to rent and run, what it costs, and how good that is."""
+"""`coral plan`: what to rent and run, what it costs, why, and how good that is."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coral.cli.output import print_json, print_table
+from coral.cli.output import print_json
 from coral.cli.session import DEFAULT_CONFIG, ConfigOption, JsonOption, SetOption, open_session
 
 if TYPE_CHECKING:
-    from coral.core.config import LoadedConfig
-    from coral.types.placement import Stage
+    from coral.cli.planning import Ground
+    from coral.core.plan.explain.what_if import WhatIf
     from coral.types.plan import Plan
 
 INFEASIBLE = 3
+
+WhatIfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--what-if",
+        metavar="PATH=VALUE",
+        help="Plan as if a price, supply, demand or SLO were another, and compare; repeatable. For example "
+        "'models.\"phi-4\".demand=12', 'models.\"phi-4\".slo.decode=80ms', "
+        "'offers.\"aws/us-east-2:g6.xlarge:on_demand\".price=0.5' (or obtainable=8).",
+    ),
+]
+SaveOption = Annotated[
+    Path | None,
+    typer.Option("--save", metavar="FILE", help="Write the plan, as --json prints it: --save plan.json."),
+]
+DiffOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--diff", metavar="OLD", help="What changes against a plan that was saved: --diff plan.json."
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
     app.command("plan")(plan)
 
 
-def plan(config: ConfigOption = DEFAULT_CONFIG, sets: SetOption = None, as_json: JsonOption = False) -> None:
+def plan(
+    config: ConfigOption = DEFAULT_CONFIG,
+    sets: SetOption = None,
+    what_ifs: WhatIfOption = None,
+    save: SaveOption = None,
+    diff: DiffOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Decide what to rent and run for a config, and show what it costs. Nothing is rented.
 
-    Exit code 3 where the demand cannot all be served: the best that can be had is shown, and what is missing.
+    Exit code 3 where the demand cannot all be served: the best that can be had is shown, and what is
+    missing. With --what-if it is the plan after the change that is saved, compared, and exits so.
 
     Example: coral plan --config examples/paper-core.yaml
     """
-    found = _planned(open_session(config, sets))
-    if as_json:
-        from coral.core.plan.document import document
+    from coral.core.plan.document import as_saved, document, read_document
+    from coral.core.plan.explain.changes import changes
 
-        print_json(document(found))
+    old = read_document(diff) if diff is not None else None
+    before, found, asked = _planned(config, sets, what_ifs or [])
+    printed: dict[str, Any] = document(found)
+    if save is not None:
+        _save(save, printed)
+    if asked is not None:
+        printed["what_if"] = {
+            "changes": asked.changes,
+            "before": document(before),
+            "difference": changes(as_saved(before), as_saved(found)),
+        }
+    difference = changes(old, as_saved(found)) if old is not None else None
+    if difference is not None:
+        printed["diff"] = difference
+    if as_json:
+        print_json(printed)
     else:
-        _show(found)
+        from coral.cli.plan_tables import show_diff, show_plan, show_what_if
+        from coral.core.plan.explain.changes import side_by_side
+
+        show_plan(found)
+        if asked is not None:
+            show_what_if(asked.changes, side_by_side(as_saved(before), as_saved(found)))
+        if difference is not None:
+            show_diff(str(diff), difference)
     if not found.satisfied:
         raise typer.Exit(INFEASIBLE)
 
 
-def _planned(session: LoadedConfig) -> Plan:
+def _planned(config: Path, sets: list[str] | None, what_ifs: list[str]) -> tuple[Plan, Plan, WhatIf | None]:
+    """The plan as things are, and as they would be; the same one where nothing was asked."""
     from rich.console import Console
 
-    from coral.cli.market import ask_clouds
-    from coral.core.generate.assemble import prepare
-    from coral.hookspecs.planner import Planner, View
-    from coral.hookspecs.solver import Solver
+    from coral.cli.planning import gather
+    from coral.core.plan.explain.what_if import what_if
 
-    config, registry = session.config, session.registry
-    console = Console(stderr=True)
-    with console.status("asking the clouds") as status:
-        offers, machines, gpus = ask_clouds(session)
-
-        def progress(done: float, total: float, what: str) -> None:
-            share = f"{done / total:.0%} " if total else ""
-            status.update(f"templates: {share}{what}")
-
-        models, library = prepare(config, registry, offers, gpus, progress)
+    session = open_session(config, sets)
+    with Console(stderr=True).status("reading the config") as status:
+        ground: Ground = gather(session, status.update)
+        asked = what_if(ground.view, what_ifs) if what_ifs else None
         status.update("planning")
-        planner: Planner = registry.build("planner", config.plan.planner.use, config.plan.planner.options)
-        solver: Solver = registry.build("solver", config.solver.use, config.solver.options)
-        view = View(
-            models=models, offers=tuple(offers), machines=tuple(machines), options=config.plan_options()
-        )
-        return planner.plan(view, library, solver)
+        before = ground.planner.plan(ground.view, ground.library, ground.solver)
+        if asked is None:
+            return before, before, None
+        library = ground.rebuilt(asked.view) if asked.rebuilt else ground.library
+        status.update("planning as if")
+        return before, ground.planner.plan(asked.view, library, ground.solver), asked
 
 
-def _show(found: Plan) -> None:
-    from coral.core.plan.document import unit
+def _save(path: Path, printed: dict[str, Any]) -> None:
+    import msgspec
 
-    print_table(
-        ("machines", "domain", "market", "kept", "new", "USD/h each", "USD/h"),
-        [
-            (
-                m.machine_type,
-                m.domain,
-                m.market,
-                m.kept,
-                m.new,
-                f"{m.price_usd_h:,.4f}",
-                f"{(m.kept + m.new) * m.price_usd_h:,.4f}",
-            )
-            for m in found.machines
-        ],
-    )
-    rows: list[tuple[object, ...]] = []
-    for one in found.instances:
-        head: tuple[object, ...] = (
-            one.template.model,
-            one.template.phase,
-            one.domain,
-            one.count,
-            f"{one.template.throughput:,.4g} {unit(one.template.phase)}",
-        )
-        for number, stage in enumerate(one.template.placement.stages):
-            layers = f"[{stage.first_layer}, {stage.end_layer}) {stage.layers}"
-            rows.append((*(head if number == 0 else ("",) * 5), layers, _nodes(stage)))
-    print_table(("model", "phase", "domain", "instances", "each", "layers", "nodes"), rows)
-    print_table(
-        ("model", "phase", "demand", "served", "capacity", "unit", "served %"),
-        [
-            (
-                s.model,
-                s.phase,
-                f"{s.demand:,.4g}",
-                f"{s.served:,.4g}",
-                f"{s.capacity:,.4g}",
-                unit(s.phase),
-                f"{s.fraction:.1%}",
-            )
-            for s in found.services
-        ],
-    )
-    typer.echo(f"price           {found.price_usd_h:,.4f} USD/h")
-    if found.initialization_usd_h:
-        typer.echo(f"initialization  {found.initialization_usd_h:,.4f} USD/h, spread over its span")
-    certificate = found.certificate
-    if certificate is None:
-        typer.echo("bound           none: not proven")
-    else:
-        typer.echo(f"cost            {certificate.cost_usd_h:,.4f} USD/h")
-        typer.echo(
-            f"bound           {certificate.bound_usd_h:,.4f} USD/h, gap {_gap(certificate.gap)} "
-            f"({certificate.source})"
-        )
-        typer.echo(
-            f"solved          in {certificate.seconds:.2f} s over {certificate.columns:,} columns; "
-            f"{certificate.columns_full:,} ways to place a template"
-        )
-    for note in found.notes:
-        typer.echo(f"note: {note}")
+    from coral.core.profile.files import write_atomically
+    from coral.errors import CoralError
 
-
-def _gap(gap: float) -> str:
-    """Rounding of the last digits is no gap."""
-    return f"{gap:.3g}" if gap > 1e-9 else "0"
-
-
-def _nodes(stage: Stage) -> str:
-    counts: dict[str, int] = {}
-    for node in stage.nodes:
-        name = f"{node.node_type}" + (f" (TP {node.tp})" if node.tp > 1 else "")
-        counts[name] = counts.get(name, 0) + 1
-    return " + ".join(f"{count}× {name}" if count > 1 else name for name, count in counts.items())
+    try:
+        write_atomically(path.absolute(), msgspec.json.format(msgspec.json.encode(printed), indent=2))
+    except CoralError as error:
+        raise CoralError(error.message, mend="give --save a file in a folder that can be written") from error

@@ -86,6 +86,88 @@ def test_nothing_to_be_had(config: list[str], capsys: pytest.CaptureFixture[str]
     assert any("1 more one" in note for note in plan["notes"])
 
 
+def test_a_plan_is_saved_and_compared(
+    config: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "plans" / "old.json"
+    code, plan = planned([*config, "--save", str(saved)], capsys)
+    assert code == 0
+    assert json.loads(saved.read_text()) == plan
+    assert [path.name for path in saved.parent.iterdir()] == ["old.json"]
+    code, again = planned([*config, "--diff", str(saved)], capsys)
+    assert (code, again["diff"]["changed"]) == (0, False)
+    code, more = planned(
+        [*config, "--diff", str(saved), "--set", "models.0.demand.requests_per_s=40000"], capsys
+    )
+    assert (code, more["diff"]["changed"]) == (3, True)
+    assert [m["machine_type"] for m in more["diff"]["machines"]] == ["big", "one"]
+    (service,) = more["diff"]["services"]
+    assert service["demand"] == {"before": 2.0, "after": 40000.0}
+    assert main([*config, "--diff", str(saved)]) == 0
+    assert f"nothing changes against {saved}" in capsys.readouterr().out
+
+
+def test_an_old_plan_of_another_version_is_refused(
+    config: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = tmp_path / "old.json"
+    old.write_text('{"format": 99}')
+    assert main([*config, "--diff", str(old)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"{old} is no plan document that this version reads: it has format 99" in err
+
+
+def test_a_plan_that_cannot_be_saved(
+    config: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert main([*config, "--save", str(tmp_path / "file" / "plan.json")]) == 1
+    assert "give --save a file in a folder that can be written" in capsys.readouterr().err
+
+
+def test_what_if_compares(config: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    offer = 'offers."here/r:one:on_demand"'
+    code, plan = planned(
+        [*config, "--what-if", f"{offer}.price=9", "--what-if", "models.tiny.demand=3"], capsys
+    )
+    assert code == 0
+    assert plan["machines"][0]["machine_type"] == "big"
+    what_if = plan["what_if"]
+    assert what_if["changes"] == [
+        {"path": f"{offer}.price", "before": 0.8, "after": 9.0},
+        {"path": 'models."tiny".demand', "before": 2.0, "after": 3.0},
+    ]
+    assert what_if["before"]["machines"][0]["machine_type"] == "one"
+    assert what_if["difference"]["price_usd_h"] == {"before": 0.8, "after": 7.5}
+    assert main([*config, "--what-if", f"{offer}.price=9"]) == 0
+    out = capsys.readouterr().out
+    assert f"what if {offer}.price were 9 and not 0.8" in out
+    assert "0.8000 → 7.5000 USD/h (+6.7000)" in out
+
+
+def test_what_if_an_slo_changes_its_templates_do(
+    config: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, plan = planned([*config, "--what-if", "models.tiny.slo.decode=5ms"], capsys)
+    before = plan["what_if"]["before"]
+    assert code == 0
+    assert [m["machine_type"] for m in before["machines"]] == ["one"]
+    assert [m["machine_type"] for m in plan["machines"]] == ["big"]
+
+
+def test_what_if_is_infeasible(config: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, plan = planned([*config, "--what-if", "models.tiny.demand=100000"], capsys)
+    assert code == 3
+    assert plan["what_if"]["before"]["satisfied"]
+    assert not plan["satisfied"]
+
+
+def test_what_if_of_something_unknown(config: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*config, "--what-if", "models.tinny.demand=1"]) == 2
+    assert 'did you mean models."tiny"?' in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_the_papers_core_setup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     example = ROOT / "examples" / "paper-core.yaml"

@@ -27,9 +27,11 @@ def prepare(
     offers: Sequence[Offer],
     gpus: Mapping[str, Gpu],
     progress: Progress | None = None,
+    models: tuple[ModelSpec, ...] | None = None,
 ) -> tuple[tuple[ModelSpec, ...], TemplateLibrary]:
     """Resolve the models, profile them on the GPUs of the offers, and build or open the library.
 
+    `models`, where given, are the config's own with something changed, resolved already.
     `gpus` are those that only a cloud knows (its `gpus()`), by name; the catalogue has the others. The
     library lies in `TemplateLibrary.folder`; another process opens it by `open_library(folder)`.
     Raises InfeasibleError where nothing is on offer or no GPU on offer can hold a model; UsageError where
@@ -38,7 +40,7 @@ def prepare(
     if not offers:
         raise InfeasibleError("no cloud offers a machine", mend="check `clouds` in the config")
     check_distinct(offers)
-    models = model_specs(config)
+    models = model_specs(config) if models is None else models
     kinds = node_types(offers, slices=config.plan.slices)
     known = {kind.gpu: gpus[kind.gpu] if kind.gpu in gpus else catalogue.gpu(kind.gpu) for kind in kinds}
     engines = EnginesOf(config, registry, progress)

@@ -34,6 +34,7 @@ def test_the_layout_is_stable() -> None:
         notes=("a note",),
     )
     assert json.loads(json.dumps(document(plan))) == {
+        "format": 1,
         "planner": "coral",
         "satisfied": False,
         "price_usd_h": 3.0,
