@@ -15,7 +15,19 @@ def coral_planners() -> list[Component]:
             summary="exact joint allocation over serving templates, with a certificate",
             options="coral.core.plan.planners.options:CoralOptions",
             build="coral.core.plan.planners.coral:build",
-        )
+        ),
+        Component(
+            name="homo",
+            summary="baseline: every replica on one node type, the most cost-efficient first",
+            options="coral.core.plan.planners.homo_options:HomoOptions",
+            build="coral.core.plan.planners.homo:build",
+        ),
+        Component(
+            name="cauchy",
+            summary="baseline: prefill and decode each on one node type, paired to combos by cost efficiency",
+            options="coral.core.plan.planners.cauchy_options:CauchyOptions",
+            build="coral.core.plan.planners.cauchy:build",
+        ),
     ]
 
 
