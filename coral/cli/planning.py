@@ -28,6 +28,7 @@ def gather(session: LoadedConfig, tell: Callable[[str], None]) -> Ground:
     """
     from coral.cli.market import ask_clouds
     from coral.core.generate.assemble import prepare
+    from coral.core.solve import supervised_solver
     from coral.hookspecs.planner import View
 
     config, registry = session.config, session.registry
@@ -39,7 +40,9 @@ def gather(session: LoadedConfig, tell: Callable[[str], None]) -> Ground:
 
     models, library = prepare(config, registry, offers, gpus, progress)
     planner: Planner = registry.build("planner", config.plan.planner.use, config.plan.planner.options)
-    solver: Solver = registry.build("solver", config.solver.use, config.solver.options)
+    solver = supervised_solver(
+        registry, config.solver.use, config.solver.options, time_limit_s=config.solver.time_limit
+    )
     view = View(models=models, offers=tuple(offers), machines=tuple(machines), options=config.plan_options())
 
     def rebuilt(changed: View) -> Library:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from coral.hookspecs import hookspec
@@ -42,6 +43,31 @@ class NonlinearSolver(Protocol):
         """A local minimum from the program's start: status `optimal`, or `feasible` where a limit was met
         at a point that satisfies the constraints. `row_duals` may be None. Raises SolverError where the
         solver itself fails, also where a function gives what is not finite."""
+        ...
+
+
+OnIncumbent = Callable[[Floats, float], None]
+"""Told x (n floats, the caller's to keep) and the best lower bound so far (-inf where there is none)."""
+
+
+class IncumbentSolver(Solver, Protocol):
+    """A solver that tells of better solutions as it finds them: what is left where it must be killed.
+
+    Its features say `incumbents`; others are never given `on_incumbent`.
+    """
+
+    def solve(
+        self,
+        program: Program,
+        *,
+        work_limit: int | None,
+        time_limit_s: float | None,
+        gap: float,
+        start: Floats | None = None,
+        on_incumbent: OnIncumbent | None = None,
+    ) -> Solution:
+        """As `Solver.solve`. `on_incumbent` is called in the solving thread for every improving solution
+        of an integer program; what it raises may be lost."""
         ...
 
 

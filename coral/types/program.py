@@ -77,11 +77,15 @@ class Solution(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class SolverFeatures(Struct, frozen=True, kw_only=True):
+    """What a solver can do, and what it may do to its process."""
+
     integer: bool
     duals: bool
     start: bool
     deterministic_work_limit: bool
     may_abort_process: bool = False
+    incumbents: bool = False
+    """Whether `solve` takes `on_incumbent` (`coral.hookspecs.solver.IncumbentSolver`)."""
 
 
 class NonlinearProgram(Struct, frozen=True, kw_only=True, eq=False):

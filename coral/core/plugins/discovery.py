@@ -23,6 +23,16 @@ def load_plugins(paths: Iterable[Path | str] = ()) -> Registry:
     return registry
 
 
+def load_plugin(record: PluginRecord) -> Registry:
+    """Load one plugin alone, as another process found it. Where it fails that is recorded."""
+    registry = Registry()
+    if record.origin.endswith(".py"):
+        add_file(registry, Path(record.origin))
+    else:
+        _add_entry_point(registry, EntryPoint(record.name, record.origin, ENTRY_POINT_GROUP))
+    return registry
+
+
 def _add_entry_point(registry: Registry, point: EntryPoint) -> None:
     record = PluginRecord(
         name=point.name,

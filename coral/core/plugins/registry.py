@@ -148,13 +148,17 @@ class Registry:
 
     def component(self, kind: str, name: str) -> Component:
         """The one component of that kind and name, else PluginError with what mends it."""
+        return self.offering(kind, name).component
+
+    def offering(self, kind: str, name: str) -> Offering:
+        """That component with the plugin that offers it, else PluginError as above."""
         named = self.of_kind(kind)
         offered = named.get(name, [])
         if len(offered) > 1:
             both = " and ".join(f"{o.record.title} ({o.record.origin})" for o in offered)
             raise PluginError(f"{kind} {name!r} is offered by {both}", mend="uninstall all but one of them")
         if offered:
-            return offered[0].component
+            return offered[0]
         raise self._missing(kind, name, list(named))
 
     def _missing(self, kind: str, name: str, installed: Sequence[str]) -> PluginError:

@@ -27,6 +27,7 @@ def planner_setup(config: Config) -> PlannerSetup:
             use=config.plan.planner.use, options=config.plan.planner.options.model_dump(mode="json")
         ),
         solver=Chosen(use=config.solver.use, options=config.solver.options.model_dump(mode="json")),
+        solver_time_limit_s=config.solver.time_limit,
         plugin_paths=tuple(str(path) for path in config.plugins.paths),
         grace_s=config.serve.grace,
         solve_limit_s=2 * answer_s(config),

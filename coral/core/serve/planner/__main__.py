@@ -28,20 +28,19 @@ def main() -> int:
     from coral.core.plugins import load_plugins
     from coral.core.serve.planner.answering import Answering
     from coral.core.serve.planner.process import PlannerProcess
+    from coral.core.solve import supervised_solver
 
     registry = load_plugins(setup.plugin_paths)
-    built = {
-        kind: registry.build(
-            kind, chosen.use, registry.options_model(kind, chosen.use).model_validate(chosen.options)
-        )
-        for kind, chosen in (("planner", setup.planner), ("solver", setup.solver))
-    }
+    planner = registry.build("planner", setup.planner.use, setup.planner.options)
+    solver = supervised_solver(
+        registry, setup.solver.use, setup.solver.options, time_limit_s=setup.solver_time_limit_s
+    )
     library = open_library(given.library)
     entries = library.manifest.entries.values()
     for entry in entries:
         library.table(entry.model, entry.phase)  # read now, so that no ask waits for the disk
     process = PlannerProcess(
-        Answering(built["planner"], library, built["solver"]),
+        Answering(planner, library, solver),
         coordinator=given.coordinator,
         templates=sum(entry.rows for entry in entries),
         parent=parent,

@@ -22,13 +22,16 @@ class Chosen(Struct, frozen=True, kw_only=True):
 class PlannerSetup(Struct, frozen=True, kw_only=True):
     """What the process is told by `--config-json`.
 
-    `plugin_paths`: one-file plugins beside the config. `grace_s`: it leaves when the coordinator has
-    been silent for so long. `solve_limit_s`: hard wall limit of one ask; the process is ended by the
-    kernel when a solver overruns it, whoever else is alive (0: none).
+    `solver_time_limit_s`: most that one solve is given; where there is one the solver runs in a process of
+    its own, which is killed when it overruns. `plugin_paths`: one-file plugins beside the config.
+    `grace_s`: it leaves when the coordinator has been silent for so long. `solve_limit_s`: hard wall limit
+    of one ask; the process is ended by the kernel when a planner overruns it, whoever else is alive
+    (0: none).
     """
 
     planner: Chosen = Chosen(use="coral")
     solver: Chosen = Chosen(use="highs")
+    solver_time_limit_s: float | None = None
     plugin_paths: tuple[str, ...] = ()
     grace_s: float = 30.0
     beat_s: float = 1.0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from coral.errors import SolverError
+from coral.hookspecs.solver import OnIncumbent
 from coral.types.program import Floats, Program, Solution, SolverFeatures, Status
 from coral_solver_highs.banner import silenced_stdout
 
@@ -36,7 +38,9 @@ LARGEST_INT = 2**31 - 1
 
 
 class HighsSolver:
-    features = SolverFeatures(integer=True, duals=True, start=True, deterministic_work_limit=True)
+    features = SolverFeatures(
+        integer=True, duals=True, start=True, deterministic_work_limit=True, incumbents=True
+    )
 
     def __init__(self, options: HighsOptions) -> None:
         self._options = options
@@ -49,8 +53,10 @@ class HighsSolver:
         time_limit_s: float | None,
         gap: float,
         start: Floats | None = None,
+        on_incumbent: OnIncumbent | None = None,
     ) -> Solution:
-        """See `coral.hookspecs.solver.Solver`. Work is nodes (integer programs) or simplex iterations."""
+        """See `coral.hookspecs.solver.IncumbentSolver`. Work is nodes of an integer program, else
+        simplex iterations."""
         import highspy
 
         if not (np.isfinite(program.cost).all() and np.isfinite(program.data).all()):
@@ -66,6 +72,8 @@ class HighsSolver:
             known = highspy.HighsSolution()
             known.col_value = list(map(float, start))
             _checked(highs.setSolution(known), "the start", highspy)
+        if on_incumbent is not None and mixed:
+            highs.cbMipImprovingSolution += _telling(on_incumbent)
         return self._run(highs, highspy, program, mixed)
 
     def _settings(
@@ -122,6 +130,14 @@ class HighsSolver:
             work=int(max(0, info.mip_node_count if mixed else info.simplex_iteration_count)),
             seconds=float(highs.getRunTime()),
         )
+
+
+def _telling(on_incumbent: OnIncumbent) -> Callable[[Any], None]:
+    def tell(event: Any) -> None:
+        found = event.data_out
+        on_incumbent(np.array(found.mip_solution, dtype=np.float64), float(found.mip_dual_bound))
+
+    return tell
 
 
 def _pass(highs: Any, program: Program, mixed: bool) -> Any:

@@ -6,12 +6,13 @@ import asyncio
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 import zmq
+from msgspec.structs import replace
 
 from coral.core.config import Config, open_config
 from coral.core.generate.assemble import prepare
@@ -27,10 +28,13 @@ from coral.core.serve.net.wire import (
     encode,
 )
 from coral.core.serve.planner.setup import Chosen, PlannerSetup, planner_argv
+from coral.core.serve.process_tree import descendants
 from coral.hookspecs.planner import View
 from coral.testing.processes import alive
 from coral.testing.tables import offer, spec, view
 from coral.types.plan import Plan
+
+MISBEHAVING = Path(__file__).parents[2] / "solve" / "misbehaving.py"
 
 PLANNER = """
 import time
@@ -273,6 +277,45 @@ def test_the_coral_planner_over_a_library_on_disk(tmp_path: Path, coordinator: C
         assert plan.price_usd_h == pytest.approx(0.8)
         process.terminate()
         assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize("how", ["abort", "hang", "lie"])
+def test_a_solver_that_misbehaves_is_answered_greedily(
+    tmp_path: Path, coordinator: Coordinator, how: str
+) -> None:
+    """It takes the planner along as little as the coordinator; and it is gone when the planner is."""
+    config, registry = parsed(tmp_path)
+    offers = asyncio.run(registry.build("cloud", "static", config.clouds[0].options).offers())
+    models, library = prepare(config, registry, offers, {})
+    setup = PlannerSetup(
+        solver=Chosen(use="misbehaving", options={"how": how}),
+        solver_time_limit_s=1.0,
+        plugin_paths=(str(MISBEHAVING),),
+    )
+    ask = View(models=models, offers=tuple(offers), options=replace(config.plan_options(), time_limit_s=1.0))
+    for process in running(planner_argv(setup, coordinator=coordinator.address, library=library.folder)):
+        coordinator.next(PlannerHello)
+        for number in (1, 2):
+            coordinator.ask(number, ask)
+            answer = coordinator.next(PlanAnswer)
+            assert isinstance(answer, PlanAnswer)
+            assert answer.plan is not None, answer.error
+            plan = msgspec.convert(answer.plan, Plan)
+            assert plan.satisfied
+            assert plan.price_usd_h == pytest.approx(0.8)
+            assert any("greedily" in note for note in plan.notes)
+            assert any("solver" in note and "failed" in note for note in plan.notes), plan.notes
+        below = descendants(process.pid)
+        process.kill()
+        process.wait(10)
+        assert gone(below)
+
+
+def gone(pids: Sequence[int], within_s: float = 5.0) -> bool:
+    until = time.monotonic() + within_s
+    while any(map(alive, pids)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not any(map(alive, pids))
 
 
 def parsed(tmp_path: Path) -> tuple[Config, Registry]:
