@@ -28,6 +28,12 @@ def coral_planners() -> list[Component]:
             options="coral.core.plan.planners.cauchy_options:CauchyOptions",
             build="coral.core.plan.planners.cauchy:build",
         ),
+        Component(
+            name="melange",
+            summary="baseline: one GPU type per replica, an integer program over request-size buckets",
+            options="coral.core.plan.planners.melange_options:MelangeOptions",
+            build="coral.core.plan.planners.melange:build",
+        ),
     ]
 
 
