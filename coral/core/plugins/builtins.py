@@ -45,7 +45,13 @@ def coral_profilers() -> list[Component]:
             summary="step costs from the hardware catalogue, calibrated by a short run of the engine",
             options="coral.core.profile.options:AnalyticOptions",
             build="coral.core.profile.analytic:build",
-        )
+        ),
+        Component(
+            name="engine",
+            summary="step costs from timed steps of the real engine on the devices at hand",
+            options="coral.core.profile.options:EngineProfilerOptions",
+            build="coral.core.profile.engine:build",
+        ),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -26,3 +26,10 @@ class AnalyticOptions(Options):
     """Runtime and workspace of the engine on a GPU."""
     error: Annotated[float, Field(ge=0)] = 0.35
     """Relative error that is stated for what is not measured."""
+
+
+class EngineProfilerOptions(Options):
+    """How timed steps become a step cost."""
+
+    form: Literal["knee", "affine"] = "knee"
+    """`knee`: few tokens wait for the weights, many for the arithmetic; `affine`: the two add up."""
