@@ -26,6 +26,7 @@ class Entry(NamedTuple):
 COMMANDS = (
     Entry("serve", "coral.cli.serve", "Serve the models of a config."),
     Entry("plan", "coral.cli.plan", "Decide what to rent and run, and show why."),
+    Entry("profile", "coral.cli.profile", "Time an engine's steps, fit, show and check step costs."),
     Entry("templates", "coral.cli.templates", "Build and show the library of serving templates."),
     Entry("status", "coral.cli.status", "Show what a running system does."),
     Entry("plugins", "coral.cli.plugins", "List plugins; write a new one."),

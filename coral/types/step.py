@@ -66,7 +66,8 @@ class AffineStepCost(Struct, frozen=True, kw_only=True):
     """Seconds of one step on one device, affine in the work. All coefficients are >= 0.
 
     step = overhead_s
-         + layers × (layer_s + token_s × tokens + attend_s × (prefill_context + decode_context))
+         + layers × (layer_s + token_s × tokens + attend_s × (prefill_context + decode_context)
+                     + decode_attend_s × decode_context)
          + [first] embed_token_s × tokens
          + [last]  head_s + logit_row_s × logit_rows
          + layers × allreduce(tokens)          when tp > 1
@@ -84,6 +85,8 @@ class AffineStepCost(Struct, frozen=True, kw_only=True):
     layer_s: float
     token_s: float
     attend_s: float
+    decode_attend_s: float = 0.0
+    """What a token attended to costs a decode row more than a prompt's, which shares what it reads."""
     embed_token_s: float = 0.0
     head_s: float = 0.0
     logit_row_s: float = 0.0
@@ -114,11 +117,15 @@ class AffineStepCost(Struct, frozen=True, kw_only=True):
         return StepParts(
             overhead_s=self.overhead_s,
             compute_s=layers * (self.layer_s + self.token_s * tokens) / tp,
-            attention_s=layers * self.attend_s * (work.prefill_context + work.decode_context) / tp,
+            attention_s=layers * self._attended_s(work) / tp,
             allreduce_s=layers * reduced,
             embedding_s=self.embed_token_s * tokens if first else 0.0,
             logits_s=(self.head_s + self.logit_row_s * work.logit_rows) / tp if last else 0.0,
         )
+
+    def _attended_s(self, work: StepWork) -> float:
+        both = self.attend_s * (work.prefill_context + work.decode_context)
+        return both + self.decode_attend_s * work.decode_context
 
     def weight_bytes(self, layers: int, *, first: bool, last: bool, tied: bool) -> int:
         """Bytes of weights a stage holds; a tied embedding is held once where first and last meet."""

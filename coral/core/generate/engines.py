@@ -53,20 +53,24 @@ class EnginesOf:
         if key not in self._costs:
             if self._progress is not None:
                 self._progress(0.0, 0.0, f"step cost of {model.name} on {gpu.name}")
-            section = self._sections[model.name]
-            state = Path(self._config.state.folder).expanduser()
-            use = self._config.engine_of(section)
-            measure = MeasuringRun(
-                self._engines[model.name],
-                model.engine,
-                state,
-                options=use.options.model_dump(mode="json"),
-                python=str(use.python) if use.python else None,
-            )
             self._costs[key] = self._profiler.step_cost(
-                model.shape, gpu, model.engine, dtype=section.dtype, measure=measure
+                model.shape, gpu, model.engine, dtype=self.dtype(model), measure=self.measuring(model)
             )
         return self._costs[key]
+
+    def measuring(self, model: ModelSpec) -> MeasuringRun:
+        """What times real steps of the model's engine, on the devices that are here."""
+        use = self._config.engine_of(self._sections[model.name])
+        return MeasuringRun(
+            self._engines[model.name],
+            model.engine,
+            Path(self._config.state.folder).expanduser(),
+            options=use.options.model_dump(mode="json"),
+            python=str(use.python) if use.python else None,
+        )
+
+    def dtype(self, model: ModelSpec) -> str:
+        return self._sections[model.name].dtype
 
     def _asked(self, model: ModelSpec, gpu: Gpu) -> EngineCapabilities:
         section = self._sections[model.name]

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from coral.errors import CoralError
 
+MEND = "check `state.folder` in the config: that it is a folder, its rights, the room on its disk"
 
-def write_atomically(path: Path, content: bytes) -> None:
+
+def write_atomically(path: Path, content: bytes, *, mend: str = MEND) -> None:
     """Write beside `path`, flush to disk, and rename over it; makes the folder.
 
     Raises CoralError where the disk or its rights do not allow it; nothing half-written is left.
@@ -17,10 +19,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     try:
         _write(path, content)
     except OSError as error:
-        raise CoralError(
-            f"cannot write {path}: {error.strerror or error}",
-            mend="check `state.folder` in the config: that it is a folder, its rights, the room on its disk",
-        ) from error
+        raise CoralError(f"cannot write {path}: {error.strerror or error}", mend=mend) from error
 
 
 def _write(path: Path, content: bytes) -> None:

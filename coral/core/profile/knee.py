@@ -37,6 +37,10 @@ class KneeStepCost(Struct, frozen=True, kw_only=True):
     sharpness: float
 
     @property
+    def profiler(self) -> str:
+        return self.base.profiler
+
+    @property
     def engine(self) -> str:
         return self.base.engine
 
@@ -88,6 +92,7 @@ def knee(weights: Any, arithmetic: Any, sharpness: float) -> Any:
 def fit_knee(
     measured: Measurements,
     gpu: str,
+    profiler: str = "engine",
     *,
     shortfall: float | None = None,
     solver: NonlinearSolver | None = None,
@@ -97,7 +102,7 @@ def fit_knee(
 
     Raises ProfileError where the steps are too few or hold no usable times, or the solver finds no fit.
     """
-    affine = fit(measured, gpu)
+    affine = fit(measured, gpu, profiler)
     problem = KneeProblem(measured.points, affine)
     if solver is None:
         if shortfall is not None:

@@ -50,6 +50,10 @@ class MeasuringRun:
 
     def __call__(self, shape: ModelShape, gpu: Gpu, dtype: str) -> Measurements | None:
         """None where the engine cannot be measured on this machine. Raises ProfileError on a failed run."""
+        return self.kept(shape, gpu, dtype) or self.again(shape, gpu, dtype)
+
+    def kept(self, shape: ModelShape, gpu: Gpu, dtype: str) -> Measurements | None:
+        """The result of an earlier run."""
         path = self.path(shape, gpu, dtype)
         if path.is_file():
             try:
@@ -58,10 +62,17 @@ class MeasuringRun:
                 raise ProfileError(
                     f"{path} is damaged: {error}", mend="delete it; it is made anew"
                 ) from error
+        return None
+
+    def again(self, shape: ModelShape, gpu: Gpu, dtype: str, *, keep: bool = True) -> Measurements | None:
+        """Measure, whatever is kept; the result replaces it, unless told otherwise."""
         launch = self.engine.measure(shape, gpu, dtype)
         if launch is None:
             return None
         measured = run(in_environment(launch, self.python, self.name), self.deadline_s)
+        if not keep:
+            return measured
+        path = self.path(shape, gpu, dtype)
         write_atomically(path, msgspec.json.format(msgspec.json.encode(measured), indent=1))
         return measured
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from coral.hookspecs.options import Bytes, Duration, Options
+from coral.hookspecs.options import Bytes, Duration, LocalPath, Options
 
 
 class AnalyticOptions(Options):
@@ -33,3 +33,5 @@ class EngineProfilerOptions(Options):
 
     form: Literal["knee", "affine"] = "knee"
     """`knee`: few tokens wait for the weights, many for the arithmetic; `affine`: the two add up."""
+    files: tuple[LocalPath, ...] = ()
+    """Measuring runs of other machines, written by `coral profile run --out`; asked before measuring here."""
