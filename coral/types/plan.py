@@ -84,10 +84,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     initialization_usd_h: float
     certificate: Certificate | None
     notes: tuple[str, ...] = ()
+    unkept: tuple[str, ...] = ()
+    """What else was asked and does not hold, in words: floors, what survives a loss, caps, the budget."""
 
     @property
     def satisfied(self) -> bool:
-        return all(service.met for service in self.services)
+        return all(service.met for service in self.services) and not self.unkept
 
 
 class RunningInstance(Struct, frozen=True, kw_only=True):

@@ -9,8 +9,9 @@ from msgspec import Struct
 
 from coral.core.plan.formulation import Formulation
 from coral.core.plan.hosting import is_power_of_two
+from coral.core.plan.limits import exceeded
 from coral.core.plan.packing import Bin, Item, Packing, pack
-from coral.core.plan.problem import Problem
+from coral.core.plan.problem import Problem, Site
 from coral.core.plan.supply import Lot
 from coral.types.program import Floats, Ints
 
@@ -84,6 +85,7 @@ def trimmed(problem: Problem, found: Allocation) -> tuple[Allocation, list[str]]
             if one.used > 0:
                 used[int(one.key.split("/")[0])] += 1
         machines.append(tuple(used))
+    faults += exceeded(problem, found.counts, machines)
     return Allocation(counts=found.counts, machines=tuple(machines)), faults
 
 
@@ -108,15 +110,13 @@ def _pack_site(problem: Problem, found: Allocation, index: int, lots: Sequence[L
     site = problem.sites[index]
     offset = len(site.lots)
     here = np.flatnonzero((problem.columns.domain == index) & (found.counts > 0))
-    pinned: dict[str, int] = {}
+    pinned = _pinned(problem, found, site)
     staying: list[Item] = []
     fresh: list[Item] = []
     for line in here:
         group = int(problem.columns.kept[line])
         count = int(found.counts[line])
         if group >= 0 and problem.kept[group].pins:
-            for pin in problem.kept[group].pins:
-                pinned[pin.machine_id] = pinned.get(pin.machine_id, 0) + pin.gpus
             continue
         (staying if group >= 0 else fresh).extend(_items(problem, int(line), count, index))
     bins = []
@@ -138,6 +138,16 @@ def _pack_site(problem: Problem, found: Allocation, index: int, lots: Sequence[L
         bins=second.bins,
         left=(*lost, *first.left, *second.left),
     )
+
+
+def _pinned(problem: Problem, found: Allocation, site: Site) -> dict[str, int]:
+    """GPUs that kept instances take on each shaped machine of a site; one may span two markets' sites."""
+    taken: dict[str, int] = {}
+    for line in np.flatnonzero((problem.columns.kept >= 0) & (found.counts > 0)):
+        for pin in problem.kept[int(problem.columns.kept[line])].pins:
+            if pin.machine_id in site.machine_ids:
+                taken[pin.machine_id] = taken.get(pin.machine_id, 0) + pin.gpus
+    return taken
 
 
 def _items(problem: Problem, line: int, count: int, index: int) -> list[Item]:

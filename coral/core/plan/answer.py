@@ -8,8 +8,10 @@ import numpy as np
 from msgspec import Struct
 
 from coral.core.plan.allocation import Allocation
+from coral.core.plan.limits import exceeded
 from coral.core.plan.problem import Problem
 from coral.core.plan.services import coupled
+from coral.core.plan.shortfall import shortfalls
 from coral.hookspecs.planner import Library
 from coral.types.plan import Certificate, Plan, PlannedInstances, PlannedMachines, Service
 from coral.types.program import Floats
@@ -31,8 +33,7 @@ def bill(problem: Problem, found: Allocation) -> Bill:
     for site, counts in zip(problem.sites, found.machines, strict=True):
         for lot, count in zip((*site.lots, *site.shaped), counts, strict=True):
             price += count * lot.price_usd_h
-            if not lot.held:
-                initialization += count * lot.price_usd_h * problem.machine_share
+            initialization += count * problem.machine_charge(lot)
     initialization += float(found.counts @ problem.columns.charge)
     return Bill(price_usd_h=price, initialization_usd_h=initialization)
 
@@ -41,28 +42,49 @@ def services(problem: Problem, found: Allocation) -> tuple[Service, ...]:
     """What each (model, phase) needs, gets, and could do. Where phases are coupled what counts is
     what the prefill and decode of one domain can do together."""
     columns = problem.columns
-    able = np.zeros((len(problem.needs), len(problem.sites)))
-    np.add.at(able, (columns.service, columns.domain), columns.throughput * found.counts)
+    able = np.zeros((len(problem.needs), int(problem.places.max(initial=-1)) + 1))
+    np.add.at(able, (columns.service, problem.places[columns.domain]), columns.throughput * found.counts)
+    portions = _portions(problem, able)
     return tuple(
         Service(
             model=need.name,
             phase=need.phase,
-            demand=need.demand,
-            served=min(need.demand, _usable(problem, able, index)),
+            demand=need.demand * portion,
+            served=min(need.demand * portion, _usable(problem, able, index)),
             capacity=float(able[index].sum()),
         )
-        for index, need in enumerate(problem.needs)
+        for index, (need, portion) in enumerate(zip(problem.needs, portions, strict=True))
     )
+
+
+def _portions(problem: Problem, able: Floats) -> list[float]:
+    """The part of its model's demand that goes to each service: all of it, or where the plan chooses how a
+    model is served, in proportion to what either way can do (all to the mixed way where neither can)."""
+    portions = [1.0] * len(problem.needs)
+    for model in range(len(problem.view.models)):
+        mine = [i for i, need in enumerate(problem.needs) if need.model == model and need.demand > 0]
+        mixed = [i for i in mine if problem.needs[i].phase == "mixed"]
+        apart = [i for i in mine if i not in mixed]
+        if not mixed or not apart:
+            continue
+        ways = [
+            min(_usable(problem, able, i) / problem.needs[i].demand for i in way) for way in (mixed, apart)
+        ]
+        share = ways[0] / sum(ways) if sum(ways) > 0 else 1.0
+        for i in mine:
+            portions[i] = share if i in mixed else 1.0 - share
+    return portions
 
 
 def _usable(problem: Problem, able: Floats, index: int) -> float:
     need = problem.needs[index]
-    if need.demand <= 0 or not coupled(problem.view.models[need.model], problem.view):
+    alone = need.phase == "mixed" or not coupled(problem.view.models[need.model], problem.view)
+    if need.demand <= 0 or alone:
         return float(able[index].sum())
     rates = [
         able[i] / other.per_request
         for i, other in enumerate(problem.needs)
-        if other.model == need.model and other.demand > 0
+        if other.model == need.model and other.phase != "mixed" and other.demand > 0
     ]
     return float(np.min(rates, axis=0).sum()) * need.per_request
 
@@ -76,7 +98,9 @@ def plan_of(
     certificate: Certificate | None,
     notes: Sequence[str] = (),
 ) -> Plan:
+    """`notes` are followed by what the plan does not keep of the options."""
     cost = bill(problem, found)
+    unkept = [*exceeded(problem, found.counts, found.machines), *shortfalls(problem, found)]
     return Plan(
         planner=planner,
         machines=_machines(problem, found),
@@ -85,7 +109,8 @@ def plan_of(
         price_usd_h=cost.price_usd_h,
         initialization_usd_h=cost.initialization_usd_h,
         certificate=certificate,
-        notes=tuple(notes),
+        notes=(*notes, *unkept),
+        unkept=tuple(unkept),
     )
 
 
@@ -132,6 +157,7 @@ def _instances(problem: Problem, library: Library, found: Allocation) -> tuple[P
         merged[key] = PlannedInstances(
             template=before.template if running and before is not None else template,
             domain=problem.sites[index].domain,
+            market=problem.sites[index].market,
             count=count + (before.count if before else 0),
             kept=(count if group >= 0 else 0) + (before.kept if before else 0),
         )

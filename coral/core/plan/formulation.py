@@ -9,6 +9,7 @@ p_c             price of a machine, USD/h                  K      initialization
 D_m, n          requests/s and tokens per request          d      n·D/u, what a service needs
 s_m             served fraction of model m, 1 where demand is hard
 f_mr            x_mr / D_m: share of model m's demand that domain r serves (coupled phases)
+h               how much of a promise is kept, 1 where demand is hard
 ==============  ====================================================================================
 
 minimise   Σ p_c N_c  +  Σ_{c new} K p_c N_c  +  Σ_{ν new} K Σ_k U_k κ_k ν      slices
@@ -17,7 +18,9 @@ minimise   Σ p_c N_c  +  Σ_{c new} K p_c N_c  +  Σ_{ν new} K Σ_k U_k κ_k �
 hosting    Σ_τ weights·U(τ) ν  ≤  capacity·N              per domain and node size (see `hosting`)
 kept       the same over kept ν and held N: what is kept stays on what is held
 demand     Σ_τ min(T/d, 1) ν  ≥  s_m                      per (model, phase); requests/s where mixed
-           Σ_τ min(T/d, 1) ν  ≥  f_mr,  Σ_r f_mr ≥ s_m    per domain, where the phases are coupled
+           Σ_τ min(T/d, 1) ν  ≥  f_mr,  Σ_r f_mr ≥ s_m    per domain, where the phases are coupled (`serving`)
+promises   what is served when a zone, spot machines or a machine are lost (`survival`, `losses`)
+limits     caps of a model, budget of the whole (`limits`)
 bounds     N_c ≤ held or obtainable
 
 With slices a held machine h that running nodes sit on has variables of its own, since nodes stay where
@@ -33,173 +36,112 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from coral.core.plan.problem import Problem, Site
-from coral.core.plan.reductions import tightened
-from coral.core.plan.services import coupled
+from coral.core.plan.draft import Draft, RowGroup
+from coral.core.plan.limits import limit
+from coral.core.plan.losses import Endurance, Endured, MachineKind
+from coral.core.plan.machines import MachineVariable, host
+from coral.core.plan.problem import Problem
+from coral.core.plan.serving import Cell, parts, serve
+from coral.core.plan.survival import Promise, Scenario, promised, survive
 from coral.hookspecs.planner import ProgramBuilder
 from coral.types.program import Floats, Ints
-
-
-class MachineVariable(Struct, frozen=True, kw_only=True):
-    """N of lot `lot` of site `site` (its `lots` or, past them, its `shaped`), in one way of use."""
-
-    site: int
-    lot: int
-    column: int
 
 
 class Formulation(Struct, frozen=True, kw_only=True, eq=False):
     """The builder, ready to build or to be given more rows, and where everything lies in x.
 
     `nu` (n,): the problem's columns. `fraction` (models,): s_m, -1 for a model without demand.
+    `rows`: what the rows are for, in their order. `promises`: their h are to be made large where demand is
+    soft. `settled` works out everything that is neither ν nor N.
     """
 
+    problem: Problem
     builder: ProgramBuilder
     nu: Ints
     machines: tuple[MachineVariable, ...]
     fraction: Ints
-    shares: dict[tuple[int, int], int]
-    """Column of f_mr by (model, site), where phases are coupled."""
+    rows: tuple[RowGroup, ...]
+    cells: tuple[Cell, ...]
+    endured: tuple[Endured, ...]
+    scenarios: tuple[Scenario, ...]
+    promises: tuple[Promise, ...]
+
+    def settled(self, x: Floats) -> Floats:
+        """A copy of x with all that follows from its ν and N as large as they make it: the parts of demands,
+        served fractions, what survives which loss, and promises."""
+        out = np.array(x, dtype=np.float64)
+        counts = out[self.nu]
+        served = {int(column) for column in self.fraction if column >= 0}
+        wholes = served | {promise.column for promise in self.promises}
+        out[list(wholes)] = 1.0
+        for cell in self.cells:
+            able = cell.able(self.problem, counts)
+            out[cell.column] = min(out[cell.column], able) if cell.column in wholes else able
+        for model, column in enumerate(self.fraction):
+            own = [c.column for c in self.cells if c.model == model and c.base]
+            if column >= 0 and int(column) not in own:
+                out[column] = min(1.0, float(out[own].sum()))
+        present = {kind_of(self.problem, one) for one in self.machines if out[one.column] > 0}
+        for one in self.endured:
+            out[one.column] = min(rest.settle(counts, one.kind in present, out) for rest in one.rests)
+        for scenario in self.scenarios:
+            h, share = scenario.promise.column, scenario.promise.share
+            out[h] = min(out[h], float(out[list(scenario.columns)].sum()) / share)
+        return out
 
 
-def formulate(problem: Problem, *, soft: bool = False) -> Formulation:
-    """`soft`: the served fractions may be anything in [0, 1]; otherwise they are 1."""
-    builder = ProgramBuilder()
-    columns = problem.columns
+def kind_of(problem: Problem, variable: MachineVariable) -> MachineKind:
+    lot = problem.sites[variable.site].lot(variable.lot)
+    return MachineKind(site=variable.site, gpu=lot.gpu, gpus=lot.gpus)
+
+
+def formulate(problem: Problem, *, soft: bool = False, floors: bool = True) -> Formulation:
+    """`soft`: the served fractions may be anything from their floors to 1, and promises anything in [0, 1];
+    otherwise they are 1. Without `floors`, anything from 0."""
+    draft = Draft()
+    builder, columns = draft.builder, problem.columns
     nu = builder.variables(len(columns), cost=columns.charge, upper=columns.upper, integer=True)
     machines: list[MachineVariable] = []
-    for index, site in enumerate(problem.sites):
-        _host(builder, problem, index, site, nu, machines)
+    for index in range(len(problem.sites)):
+        machines += host(draft, problem, index, nu)
+    lots = [(one, problem.sites[one.site].lot(one.lot)) for one in machines]
+    kinds: dict[MachineKind, list[tuple[int, int]]] = {}
+    for variable, lot in lots:
+        kinds.setdefault(kind_of(problem, variable), []).append((variable.column, lot.limit))
     fraction = np.full(len(problem.view.models), -1, dtype=np.int64)
-    shares: dict[tuple[int, int], int] = {}
+    cells: list[Cell] = []
+    endured: list[Endured] = []
+    scenarios: list[Scenario] = []
+    promises: list[Promise] = []
+    endurance: Endurance | None = None
     for model in sorted({need.model for need in problem.needs if need.demand > 0}):
-        fraction[model : model + 1] = builder.variables(1, lower=0.0 if soft else 1.0, upper=1.0)
-        apart = _serve(builder, problem, model, nu, int(fraction[model]))
-        shares.update({(model, site): column for site, column in apart.items()})
-    return Formulation(builder=builder, nu=nu, machines=tuple(machines), fraction=fraction, shares=shares)
-
-
-def _host(
-    builder: ProgramBuilder,
-    problem: Problem,
-    index: int,
-    site: Site,
-    nu: Ints,
-    machines: list[MachineVariable],
-) -> None:
-    """N_c, their limits, the hosting rows, and what keeps kept instances on held machines."""
-    hosting, columns = site.hosting, problem.columns
-    here = columns.domain == index
-    sliced = problem.view.options.slices
-    guests = np.flatnonzero(here & (columns.kept < 0)) if sliced else np.flatnonzero(here)
-    rows = builder.rows(len(hosting.weights), upper=0.0)
-    _spread(builder, rows, nu[guests], columns.usage[guests] @ hosting.weights.T)
-    per_lot: dict[int, list[int]] = {}
-    variables: list[int] = []
-    for use in hosting.uses:
-        if use.lot >= len(site.lots):
-            variables.append(-1)
-            continue
-        lot = site.lots[use.lot]
-        share = 0.0 if lot.held else problem.machine_share
-        column = int(
-            builder.variables(1, cost=lot.price_usd_h * (1 + share), upper=lot.limit, integer=True)[0]
-        )
-        variables.append(column)
-        per_lot.setdefault(use.lot, []).append(column)
-        machines.append(MachineVariable(site=index, lot=use.lot, column=column))
-    fresh = np.array([v >= 0 for v in variables], dtype=bool)
-    at = np.array(variables, dtype=np.int64)
-    _spread(builder, rows, at[fresh], -hosting.capacity.T[fresh])
-    for lot_index, ways in per_lot.items():
-        if len(ways) > 1:
-            builder.entries(builder.rows(1, upper=site.lots[lot_index].limit), ways, 1.0)
-    if sliced:
-        _keep_shaped(builder, problem, index, site, nu, rows, machines)
-    else:
-        staying = np.flatnonzero(here & (columns.kept >= 0))
-        if staying.size:
-            held = np.array([site.lots[use.lot].held for use in hosting.uses], dtype=bool)
-            stay = builder.rows(len(hosting.weights), upper=0.0)
-            _spread(builder, stay, nu[staying], columns.usage[staying] @ hosting.weights.T)
-            _spread(builder, stay, at[held], -hosting.capacity.T[held])
-
-
-def _keep_shaped(
-    builder: ProgramBuilder,
-    problem: Problem,
-    index: int,
-    site: Site,
-    nu: Ints,
-    rows: Ints,
-    machines: list[MachineVariable],
-) -> None:
-    """Held machines with running nodes: N_h, u_sh, and the GPUs that kept nodes take."""
-    columns = problem.columns
-    pins: dict[str, dict[int, int]] = {}
-    for line in np.flatnonzero((columns.domain == index) & (columns.kept >= 0)):
-        for pin in problem.kept[int(columns.kept[line])].pins:
-            taken = pins.setdefault(pin.machine_id, {})
-            taken[int(nu[line])] = taken.get(int(nu[line]), 0) + pin.gpus
-    for offset, (lot, machine_id) in enumerate(zip(site.shaped, site.machine_ids, strict=True)):
-        held = builder.variables(1, cost=lot.price_usd_h, upper=1.0, integer=True)
-        machines.append(MachineVariable(site=index, lot=len(site.lots) + offset, column=int(held[0])))
-        here = [k for k, use in enumerate(site.hosting.uses) if use.lot == len(site.lots) + offset]
-        blocks = [
-            (int(row), float(site.hosting.capacity[position, k]), site.hosting.uses[k].sliced)
-            for k in here
-            for position, row in enumerate(rows)
-            if site.hosting.capacity[position, k] > 0
-        ]
-        whole = [(row, builder.variables(1, upper=1.0, integer=True)) for row, _, cut in blocks if not cut]
-        for row, taken_whole in whole:
-            builder.entries([row], taken_whole, -1.0)
-        sizes = _sizes(problem, site, lot.gpu, lot.gpus) or (1,)
-        sliced_rows = [row for row, _, cut in blocks if cut]
-        for size, row in zip(sizes, sliced_rows or [-1], strict=True):
-            room = builder.rows(1, upper=0.0)
-            if row >= 0:
-                given = builder.variables(1, upper=lot.gpus // size, integer=True)
-                builder.entries([row], given, -float(size))
-                builder.entries(room, given, float(size))
-            for _, taken_whole in whole:
-                builder.entries(room, taken_whole, float(lot.gpus))
-            for column, gpus in pins.get(machine_id, {}).items():
-                builder.entries(room, [column], float(gpus))
-            builder.entries(room, held, -float(lot.gpus))
-
-
-def _sizes(problem: Problem, site: Site, gpu: str, gpus: int) -> tuple[int, ...]:
-    """Sliced sizes that fit on a machine of `gpus` GPUs, in the order of the hosting rows."""
-    sizes = {kind.count for kind in problem.node_types if kind.gpu == gpu and kind.count <= gpus}
-    return tuple(sorted(size for size in sizes if size & (size - 1) == 0))
-
-
-def _serve(builder: ProgramBuilder, problem: Problem, model: int, nu: Ints, fraction: int) -> dict[int, int]:
-    """The demand rows of a model; returns its f by site where its phases are coupled."""
-    columns, view = problem.columns, problem.view
-    mine = [(i, need) for i, need in enumerate(problem.needs) if need.model == model and need.demand > 0]
-    domains = sorted({int(d) for index, _ in mine for d in columns.domain[columns.service == index]})
-    apart = coupled(view.models[model], view) and len(mine) > 1 and len(domains) > 1
-    shares: dict[int, int] = {}
-    if apart:
-        variables = builder.variables(len(domains), upper=1.0)
-        shares = dict(zip(domains, map(int, variables), strict=True))
-        total = builder.rows(1, lower=0.0)
-        builder.entries(total, variables, 1.0)
-        builder.entries(total, [fraction], -1.0)
-    for index, need in mine:
-        lines = np.flatnonzero(columns.service == index)
-        scaled = tightened(columns.throughput[lines], need.demand, tighten=problem.tighten)
-        for domain in domains if apart else [-1]:
-            picked = columns.domain[lines] == domain if apart else np.ones(len(lines), dtype=bool)
-            row = builder.rows(1, lower=0.0)
-            builder.entries(row, nu[lines[picked]], scaled[picked])
-            builder.entries(row, [shares.get(domain, fraction)], -1.0)
-    return shares
-
-
-def _spread(builder: ProgramBuilder, rows: Ints, columns: Ints, values: Floats) -> None:
-    """Entries of `values` (columns, rows), zeros left out."""
-    j, i = np.nonzero(values)
-    builder.entries(rows[i], columns[j], values[j, i])
+        floor = problem.view.models[model].floor if floors else 0.0
+        s = int(builder.variables(1, lower=floor if soft else 1.0, upper=1.0)[0])
+        fraction[model] = s
+        base = serve(draft, problem, nu, model, parts(problem, model), s)
+        cells += base
+        for loss, share in promised(problem, model):
+            h = int(builder.variables(1, lower=0.0 if soft else 1.0, upper=1.0)[0])
+            promise = Promise(model=model, loss=loss, share=share, column=h)
+            promises.append(promise)
+            if loss == "machine":
+                endurance = endurance or Endurance(draft, problem, nu, kinds)
+                some, how = endurance.add(promise, base)
+                endured += some
+            else:
+                more, how = survive(draft, problem, nu, promise, base)
+                cells += more
+            scenarios += how
+    limit(draft, problem, nu, [(variable.column, lot.price_usd_h) for variable, lot in lots])
+    return Formulation(
+        problem=problem,
+        builder=builder,
+        nu=nu,
+        machines=tuple(machines),
+        fraction=fraction,
+        rows=tuple(draft.groups),
+        cells=tuple(cells),
+        endured=tuple(endured),
+        scenarios=tuple(scenarios),
+        promises=tuple(promises),
+    )

@@ -12,6 +12,7 @@ import numpy as np
 from coral.core.plan.allocation import Allocation, trimmed
 from coral.core.plan.answer import plan_of, services
 from coral.core.plan.hosting import is_power_of_two
+from coral.core.plan.limits import exceeded, model_of
 from coral.core.plan.missing import shortages
 from coral.core.plan.problem import Problem, state
 from coral.core.plan.services import coupled
@@ -47,11 +48,15 @@ class _Greedy:
         self.counts: Ints = np.zeros(len(columns), dtype=np.int64)
         self.alive = (columns.kept < 0) & (columns.upper >= 1)
         self.able = np.zeros((len(problem.needs), len(problem.sites)))
+        """By site: markets that are planned apart are not counted together, which only serves less."""
         self.machines = [[0] * (len(site.lots) + len(site.shaped)) for site in problem.sites]
         self.open: list[list[tuple[int, int]]] = [[] for _ in problem.sites]
         """Per site the (lot, free GPUs) of every machine taken."""
         self.price = self._prices()
-        self.stuck: set[tuple[int, int]] = set()
+        self.models = model_of(problem)
+        self.limited = problem.view.options.budget_usd_h is not None or any(
+            one.max_gpus is not None or one.max_cost_usd_h is not None for one in problem.view.models
+        )
 
     def run(self) -> Allocation:
         for _ in range(MOST_INSTANCES):
@@ -70,6 +75,8 @@ class _Greedy:
         """A column without room, and all that need the same nodes there and more: room only gets less."""
         columns = self.problem.columns
         more = (columns.usage >= columns.usage[line]).all(axis=1)
+        if self.limited:  # a model at its cap leaves room for others
+            more &= self.models == self.models[line]
         self.alive &= ~(more & (columns.domain == columns.domain[line]))
 
     def _prices(self) -> Floats:
@@ -98,30 +105,34 @@ class _Greedy:
         for model in waiting:
             if self._fraction(model) >= 1 - 1e-9:
                 continue
-            for service, domain in self._gaps(model):
-                line = self._best(service, domain)
-                if line is not None:
-                    return line
+            for own in self._ways(model):
+                for service, domain in self._gaps(model, own):
+                    line = self._best(service, domain)
+                    if line is not None:
+                        return line
         return None
 
-    def _needs(self, model: int) -> list[int]:
-        return [i for i, need in enumerate(self.problem.needs) if need.model == model and need.demand > 0]
+    def _ways(self, model: int) -> list[list[int]]:
+        """The services that together serve the model: both phases, mixed, or either of these."""
+        needs = self.problem.needs
+        mine = [i for i, need in enumerate(needs) if need.model == model and need.demand > 0]
+        mixed = [i for i in mine if needs[i].phase == "mixed"]
+        return [way for way in (mixed, [i for i in mine if i not in mixed]) if way]
 
     def _fraction(self, model: int) -> float:
-        own = self._needs(model)
-        able = np.array([self.able[i] / self.problem.needs[i].demand for i in own])
-        if self._apart(model):
-            return float(able.min(axis=0).sum())
-        return float(able.sum(axis=1).min())
+        total = 0.0
+        for own in self._ways(model):
+            able = np.array([self.able[i] / self.problem.needs[i].demand for i in own])
+            total += float(able.min(axis=0).sum() if self._apart(model, own) else able.sum(axis=1).min())
+        return total
 
-    def _apart(self, model: int) -> bool:
-        return coupled(self.problem.view.models[model], self.problem.view)
+    def _apart(self, model: int, own: list[int]) -> bool:
+        return len(own) > 1 and coupled(self.problem.view.models[model], self.problem.view)
 
-    def _gaps(self, model: int) -> list[tuple[int, int]]:
+    def _gaps(self, model: int, own: list[int]) -> list[tuple[int, int]]:
         """(service, domain) to try, the lagging phase first; domain -1 is any. Coupled phases stay in a
         domain, the cheapest first, until one of them finds no more room there."""
-        own = self._needs(model)
-        if not self._apart(model):
+        if not self._apart(model, own):
             return [
                 (i, -1) for i in sorted(own, key=lambda i: self.able[i].sum() / self.problem.needs[i].demand)
             ]
@@ -171,6 +182,11 @@ class _Greedy:
         for kind in sorted(kinds, key=lambda kind: -kind.count):
             if not self._take(index, kind.gpu, kind.count, machines, opened):
                 return False
+        counts = self.counts.copy()
+        counts[line] += 1
+        rows = [machines if at == index else row for at, row in enumerate(self.machines)]
+        if self.limited and exceeded(problem, counts, rows):
+            return False
         self.machines[index], self.open[index] = machines, opened
         return True
 

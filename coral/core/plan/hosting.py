@@ -32,14 +32,16 @@ class Use(Struct, frozen=True, kw_only=True):
 
 
 class Hosting(Struct, frozen=True, kw_only=True, eq=False):
-    """Rows of one domain: `weights @ n <= capacity @ N`.
+    """Rows of one site: `weights @ n <= capacity @ N`.
 
     weights (rows, node types): what a node takes. capacity (rows, uses): what a machine gives.
+    sizes (rows,): the node type that each row is of.
     """
 
     weights: Floats
     capacity: Floats
     uses: tuple[Use, ...]
+    sizes: tuple[NodeType, ...]
 
     def room(self, lots: Sequence[Lot], *, held_only: bool = False) -> Floats:
         """(rows,): capacity if all machines (or all held ones) were used in every way at once."""
@@ -48,10 +50,11 @@ class Hosting(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def hosting(node_types: Sequence[NodeType], lots: Sequence[Lot], *, slices: bool) -> Hosting:
-    """The rows for nodes of `node_types` on machines of `lots`, all in one domain."""
+    """The rows for nodes of `node_types` on machines of `lots`, all in one site."""
     weights: list[list[float]] = []
     givers: list[dict[Use, float]] = []
     uses: dict[Use, None] = {}
+    named: list[NodeType] = []
     for gpu in sorted({t.gpu for t in node_types}):
         sizes = sorted({t.count for t in node_types if t.gpu == gpu})
         for size in sizes:
@@ -65,6 +68,7 @@ def hosting(node_types: Sequence[NodeType], lots: Sequence[Lot], *, slices: bool
                 if lot.gpu == gpu and fits:
                     given[Use(lot=index, sliced=sliced)] = float(size * (lot.gpus // size) if sliced else 1)
             weights.append(row)
+            named.append(NodeType(gpu, size))
             givers.append(given)
             uses.update(dict.fromkeys(given))
     order = tuple(uses)
@@ -73,6 +77,7 @@ def hosting(node_types: Sequence[NodeType], lots: Sequence[Lot], *, slices: bool
         weights=np.array(weights, dtype=np.float64).reshape(len(weights), len(node_types)),
         capacity=capacity.reshape(len(weights), len(order)),
         uses=order,
+        sizes=tuple(named),
     )
 
 

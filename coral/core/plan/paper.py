@@ -12,8 +12,10 @@ import numpy as np
 from msgspec import Struct
 
 from coral.core.plan.allocation import Allocation
+from coral.core.plan.markets import markets_apart
 from coral.core.plan.problem import Problem
 from coral.core.plan.services import initialization_share
+from coral.core.plan.survival import promised
 from coral.errors import UsageError
 from coral.hookspecs.planner import ProgramBuilder
 from coral.types.program import Floats, Ints, Program
@@ -34,6 +36,11 @@ def paper_form(problem: Problem) -> PaperForm:
         raise UsageError(
             "the paper's form knows whole machines and independent phases only",
             mend="set `plan: {slices: false, couple_phases: false}`",
+        )
+    if _asked(problem):
+        raise UsageError(
+            f"the paper's form does not know {', '.join(_asked(problem))}",
+            mend="leave them out, or use `planner: {use: coral, form: coral}`",
         )
     columns = problem.columns
     lines, twins = _merged(problem)
@@ -74,6 +81,19 @@ def paper_form(problem: Problem) -> PaperForm:
     builder.entries(rows, penalty, 1.0)
     builder.entries(rows, nu, -charge)
     return PaperForm(program=builder.build(), lines=lines, kept=twins)
+
+
+def _asked(problem: Problem) -> list[str]:
+    """Options that are used and that the paper's form cannot say."""
+    view = problem.view
+    asked = {
+        "a budget": view.options.budget_usd_h is not None,
+        "markets apart": markets_apart(view),
+        "caps of a model": any(m.max_gpus is not None or m.max_cost_usd_h is not None for m in view.models),
+        "survival of losses": any(promised(problem, model) for model in range(len(view.models))),
+        "a choice of phases": any(len(m.phases) > 2 for m in view.models),
+    }
+    return [name for name, used in asked.items() if used]
 
 
 def paper_allocation(problem: Problem, form: PaperForm, x: Floats) -> Allocation:

@@ -1,15 +1,15 @@
 """Demand that cannot all be served: fractions as equal as can be, then cost.
 
 A uniform scale-down would let one model that nothing can host zero everybody. Instead the ordered vector
-of v_m = s_m / w_m (w: priority, scaled so that the least is 1) is made lexicographically greatest: first its
-smallest entry, then the second smallest, and so on (leximin); its last step is the sum. With
-integers the entries that bind cannot simply be fixed, so step k maximises the sum of the k smallest
-(Ogryczak)::
+of v_m = s_m / w_m (w: priority, scaled so that the least is 1) is made lexicographically greatest: first
+its smallest entry, then the second smallest, and so on (leximin); its last step is the sum. With integers
+the entries that bind cannot simply be fixed, so step k maximises the sum of the k smallest (Ogryczak)::
 
     θ_k = max  k·t_k − Σ_m d_km      d_km ≥ t_k − v_m,  d_km ≥ 0,      keeping θ_1 … θ_{k-1}
 
-A model that cannot be hosted takes the smallest entry, 0, and no more. At the end the cost is minimised with
-every θ kept.
+A model that cannot be hosted takes the smallest entry, 0, and no more. Floors of s_m hold where they can
+hold together; else none of them binds. With every θ kept the promises (what survives a loss) are kept as
+far as can be, by their sum, and at the end the cost is minimised with all of that kept.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Scarce(Struct, frozen=True, kw_only=True, eq=False):
 class _Steps:
     """The soft program, to which each step adds its variables and rows."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.formulation = formulate(problem, soft=True)
+    def __init__(self, problem: Problem, *, floors: bool) -> None:
+        self.formulation = formulate(problem, soft=True, floors=floors)
         self.builder = self.formulation.builder
         models = [m for m in range(len(problem.view.models)) if self.formulation.fraction[m] >= 0]
         priorities = np.array([problem.view.models[m].priority for m in models])
@@ -78,8 +78,10 @@ class _Steps:
 
 
 def share_scarcity(problem: Problem, solver: Solver, budget: Budget, *, sift_above: int) -> Scarce:
-    """Leximin, then least cost. Raises SolverError where not even a first step has an answer."""
-    steps = _Steps(problem)
+    """Leximin, then promises, then least cost. Raises SolverError where not even a first step has an
+    answer."""
+    floors = any(model.floor > 0 for model in problem.view.models)
+    steps = _Steps(problem, floors=floors)
     proven = True
     x: Floats | None = None
     for k in range(1, steps.count + 1):
@@ -87,6 +89,10 @@ def share_scarcity(problem: Problem, solver: Solver, budget: Budget, *, sift_abo
         start = _extended(x, program, columns, steps, k)
         within = budget.part(SHARE / steps.count)
         answer = minimise(program, solver, within, start, sift_above=sift_above).answer
+        if answer.status == "infeasible" and floors and k == 1:
+            steps = _Steps(problem, floors=False)
+            program, columns, theta = steps.aim(k)
+            answer = minimise(program, solver, within, None, sift_above=sift_above).answer
         if answer.x is None:
             proven = False
             break
@@ -94,6 +100,17 @@ def share_scarcity(problem: Problem, solver: Solver, budget: Budget, *, sift_abo
         x = answer.x
         value = float(theta @ x[columns])
         steps.keep(columns, theta, value)
+    promises = np.array([one.column for one in steps.formulation.promises], dtype=np.int64)
+    if promises.size and x is not None:
+        program = steps.builder.build()
+        weights = np.zeros(program.columns)
+        weights[promises] = -1.0
+        aim = replace(program, cost=weights)
+        start = _extended(x, program, None, steps, 0)
+        answer = minimise(aim, solver, budget.part(SHARE), start, sift_above=sift_above).answer
+        proven = proven and answer.status == "optimal"
+        x = answer.x if answer.x is not None else x
+        steps.keep(promises, np.ones(len(promises)), float(x[promises].sum()))
     program = steps.builder.build()
     start = _extended(x, program, None, steps, 0)
     final = minimise(program, solver, budget, start, sift_above=sift_above).answer
