@@ -23,7 +23,9 @@ from coral.core.generate.library import (
     write_entry,
     write_manifest,
 )
-from coral.core.generate.search import Found, Search, combinations_within, search
+from coral.core.generate.combinations import count_within
+from coral.core.generate.search import Search, search
+from coral.core.generate.templates import Found
 from coral.core.profile.device import Hop
 from coral.core.profile.throughput import RULES_VERSION, ThroughputTable, throughput_table
 from coral.core.profile.weights import model_bytes
@@ -155,7 +157,7 @@ def _job(
         "rates": hashlib.blake2b(rates.rate.tobytes() + rates.tp.tobytes(), digest_size=16).hexdigest(),
     }
     digest = hashlib.blake2b(msgspec.json.encode(inputs, order="sorted"), digest_size=12).hexdigest()
-    count = combinations_within(memory, task.memory_limit, options.max_nodes)
+    count = count_within(memory, task.memory_limit, options.max_nodes)
     in_flight = Workload(model, block_size=1).in_flight(phase)  # the block size does not enter it
     entry = Entry(
         model=model.name, phase=phase, slo=model.slo, in_flight=in_flight, hash=digest, inputs=inputs

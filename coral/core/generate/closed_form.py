@@ -1,4 +1,4 @@
-"""Exact placement: the best throughput t* of every multiset of nodes at a given number of stages S.
+"""Exact placement: the best throughput t* of every multiset of nodes, over all numbers of stages S.
 
 Fix a partition of the nodes into S groups B, and which group F is first and which Z is last. With
 f_B(j) = Σ_{g ∈ B} T̂_j(g), from the table of the group's role (non-increasing in j),
@@ -8,11 +8,18 @@ f_B(j) = Σ_{g ∈ B} T̂_j(g), from the table of the group's role (non-increasi
 because t is feasible iff every group holds at least one layer at rate ≥ t and Σ_B #{j : f_B(j) ≥ t} ≥ L.
 (L layers, j layers held, T̂_j(g) node g's throughput; the paper's §4.1 solves an ILP for it.)
 
-Search: multisets in blocks of growing size. The incumbent of X at S is the best of X minus one node (one
-more node never lowers a stage). A choice of partition, F and Z is evaluated only if the layers that its
-groups hold *strictly above* the incumbent reach L; a table that bounds all roles throws out most
-partitions first. Equal nodes are not permuted. In the restricted-growth strings that are kept among
-equal nodes, labels ascend, which loses no partition.
+Search, with the best of X less one node as the incumbent t (one more node never lowers a stage):
+
+1. S is passed over where even a perfect balance cannot beat t: a group that holds j layers at rate ≥ t
+   has j·t ≤ Σ_{g ∈ B} w(g) with w(g) = max_j j·T̂_j(g), so t* ≤ Σ_g w(g) / L.
+2. A partition is passed over where its groups hold fewer than L layers *strictly above* t by the table
+   that bounds all roles.
+3. Of the pairs F ≠ Z, the one with the most layers strictly above t is evaluated exactly if they reach L;
+   its t* > t is the new incumbent, until no pair reaches L. (With m, a, z layers as mid, first, last a
+   pair has Σ_B m_B − (m_F − a_F) − (m_Z − z_Z).)
+
+Equal nodes are not permuted: in the restricted-growth strings that are kept among equal nodes, labels
+ascend, which loses no partition.
 """
 
 from __future__ import annotations
@@ -20,7 +27,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from coral.core.generate.combinations import Block, rank_without
+from coral.core.generate.combinations import Rows
 from coral.core.generate.kernel import kernel
 from coral.core.generate.partitions import Labels, Masks
 from coral.types.program import Floats, Ints
@@ -30,6 +37,9 @@ FIRST, MID, LAST, ONLY, BOUND = 0, 1, 2, 3, 4
 
 Witness = NDArray[np.int32]
 """`[rows, 3]`: partition, first group, last group; -1 where the best is that of a sub-multiset."""
+
+SLACK = 1 + 1e-12
+"""A bound is a sum in another order than the value it bounds: what rounding may make of that."""
 
 
 @kernel
@@ -64,9 +74,9 @@ def best_rate(
     held: Ints,
     current: Floats,
 ) -> float:
-    """t* of one partition, with the role of each group. `held` and `current` are room to work in."""
+    """t* of one partition into `len(roles)` groups with their roles. `held`, `current` are room to work in."""
     layers = rate.shape[1]
-    groups = masks.shape[0]
+    groups = roles.shape[0]
     least = np.inf
     for b in range(groups):
         held[b] = 0
@@ -92,19 +102,20 @@ def reach(
     rate: Floats,
     members: NDArray[np.int16],
     masks: NDArray[np.int32],
-    roles: Ints,
+    stages: int,
+    role: int,
     t: float,
     known: Ints,
     counts: Ints,
     epoch: int,
 ) -> int:
-    """Layers that the groups hold above t in their roles; -1 where a group holds none.
+    """Layers that the groups hold above t in one role, all told; -1 where a group holds none.
 
-    `counts[role, mask]` is valid where `known[role, mask] == epoch`: the same t and members.
+    `counts[role, mask]` is valid where `known[role, mask] == epoch`: the same t, table and members.
     """
     total = 0
-    for b in range(masks.shape[0]):
-        role, mask = roles[b], masks[b]
+    for b in range(stages):
+        mask = masks[b]
         if known[role, mask] != epoch:
             counts[role, mask] = layers_above(rate, role, members, mask, t)
             known[role, mask] = epoch
@@ -124,61 +135,102 @@ def distinct(members: NDArray[np.int16], labels: NDArray[np.int8]) -> bool:
 
 
 @kernel
-def solve_rows(
-    rows: Block,
-    low: int,
-    high: int,
-    stages: int,
+def balanced(work: Floats, members: NDArray[np.int16], layers: int) -> float:
+    """No placement of the members has a greater throughput: Σ_g w(g) / L."""
+    total = 0.0
+    for i in range(members.shape[0]):
+        total += work[members[i]]
+    return total / layers * SLACK
+
+
+@kernel
+def best_pair(
     rate: Floats,
-    valid: NDArray[np.bool_],
-    smaller: Floats,
+    members: NDArray[np.int16],
+    masks: NDArray[np.int32],
+    stages: int,
+    t: float,
+    known: Ints,
+    counts: Ints,
+    epoch: int,
+) -> tuple[int, int, int]:
+    """(layers, F, Z) of the pair that holds the most layers strictly above t; layers -1 where in every
+    pair a group holds none."""
+    middle, empty = 0, 0
+    for b in range(stages):
+        for role in range(3):
+            if known[role, masks[b]] != epoch:
+                counts[role, masks[b]] = layers_above(rate, role, members, masks[b], t)
+                known[role, masks[b]] = epoch
+        middle += counts[MID, masks[b]]
+        empty += counts[MID, masks[b]] == 0
+    most, first, last = -1, 0, 0
+    for f in range(stages):
+        a, m_f = counts[FIRST, masks[f]], counts[MID, masks[f]]
+        if a == 0:
+            continue
+        for z in range(stages):
+            of_last, m_z = counts[LAST, masks[z]], counts[MID, masks[z]]
+            if z == f or of_last == 0 or empty - (m_f == 0) - (m_z == 0) > 0:
+                continue
+            total = middle - m_f - m_z + a + of_last
+            if total > most:
+                most, first, last = total, f, z
+    return most, first, last
+
+
+@kernel
+def solve_rows(
+    rows: Rows,
+    incumbent: Floats,
+    rate: Floats,
+    work: Floats,
     labels: Labels,
     masks: Masks,
-    binomial: Ints,
+    start: Ints,
     best: Floats,
     witness: Witness,
 ) -> None:
-    """Fill `best` and `witness` for rows `[low, high)` of one block at S = `stages`.
+    """Fill `best` and `witness` for `rows`, each with its incumbent.
 
-    `rate[role, L, type]`; `smaller[rank]` is the best of the multisets with one node less, at the same S.
+    `rate[S-1, role, L, type]`; `work[S-1, type]` = w; `labels`, `masks`, `start` of `partitions(size)`.
     """
     size = rows.shape[1]
-    layers = rate.shape[1]
+    layers = rate.shape[2]
     counts = np.zeros((5, 1 << size), np.int64)
     known = np.zeros((5, 1 << size), np.int64)
-    bound = np.full(stages, BOUND if stages > 1 else ONLY, np.int64)
-    roles = np.full(stages, ONLY, np.int64)
-    held = np.zeros(stages, np.int64)
-    current = np.zeros(stages, np.float64)
+    roles = np.zeros(size, np.int64)
+    held = np.zeros(size, np.int64)
+    current = np.zeros(size, np.float64)
     epoch = 0
-    for x in range(low, high):
-        witness[x, 0] = -1
-        if not valid[x]:
-            continue
-        epoch += 1
+    for x in range(rows.shape[0]):
         members = rows[x]
-        incumbent = 0.0
-        if stages < size:
-            for i in range(size):
-                if i == 0 or members[i] != members[i - 1]:
-                    incumbent = max(incumbent, smaller[rank_without(members, size, i, binomial)])
-        for p in range(masks.shape[0]):
-            if not distinct(members, labels[p]):
+        t = incumbent[x]
+        witness[x, 0] = -1
+        for stages in range(1, min(size, rate.shape[0], layers) + 1):
+            if balanced(work[stages - 1], members, layers) <= t:
                 continue
-            if reach(rate, members, masks[p], bound, incumbent, known, counts, epoch) < layers:
-                continue
-            for f in range(stages):
-                for z in range(stages):
-                    if stages > 1:
-                        if f == z:
-                            continue
-                        for b in range(stages):
-                            roles[b] = FIRST if b == f else LAST if b == z else MID
-                    if reach(rate, members, masks[p], roles, incumbent, known, counts, epoch) < layers:
-                        continue
-                    found = best_rate(rate, members, masks[p], roles, held, current)
-                    if found > incumbent:
-                        incumbent = found
-                        witness[x, 0], witness[x, 1], witness[x, 2] = p, f, z
-                        epoch += 1
-        best[x] = incumbent
+            of = rate[stages - 1]
+            epoch += 1
+            bound = BOUND if stages > 1 else ONLY
+            for p in range(start[stages - 1], start[stages]):
+                if not distinct(members, labels[p]):
+                    continue
+                if reach(of, members, masks[p], stages, bound, t, known, counts, epoch) < layers:
+                    continue
+                if stages == 1:
+                    roles[0] = ONLY
+                    t = best_rate(of, members, masks[p], roles[:1], held, current)
+                    witness[x, 0], witness[x, 1], witness[x, 2] = p, 0, 0
+                    epoch += 1
+                    continue
+                while True:
+                    most, first, last = best_pair(of, members, masks[p], stages, t, known, counts, epoch)
+                    if most < layers:
+                        break
+                    roles[:stages] = MID
+                    roles[first], roles[last] = FIRST, LAST
+                    t = best_rate(of, members, masks[p], roles[:stages], held, current)
+                    witness[x, 0], witness[x, 1], witness[x, 2] = p, first, last
+                    epoch += 1
+        best[x] = t

@@ -1,4 +1,4 @@
-"""All multisets of up to N node types, in blocks by size, each in the order of its combinadic rank.
+"""All multisets of up to N node types within a memory limit, by size, in the order of their rank.
 
 A multiset x_0 ≤ x_1 ≤ … of n of k types has rank Σ_i C(x_i + i, i + 1); the ranks of size n are 0 …
 C(k+n-1, n) - 1. So a sub-multiset is found by arithmetic, without a table.
@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coral.core.generate.kernel import kernel
-from coral.types.program import Ints
+from coral.types.program import Floats, Ints
 
-Block = NDArray[np.int16]
+Rows = NDArray[np.int16]
+"""`[rows, size]`: node types of each multiset, sorted within."""
 
 MAX_NODES = 10
 
@@ -25,24 +26,67 @@ def binomials(types: int) -> Ints:
     return np.array([[comb(x, k) for k in range(MAX_NODES + 2)] for x in range(rows)], np.int64)
 
 
-def block(types: int, size: int) -> Block:
-    """`[C(types + size - 1, size), size]`: all multisets of `size` of `types` types, sorted within."""
-    count = comb(types + size - 1, size)
-    out = np.empty((count, size), np.int16)
-    _unrank(out, types, size, binomials(types))
-    return out
+def ranks(types: int, size: int) -> int:
+    """How many multisets of `size` of `types` types there are."""
+    return comb(types + size - 1, size)
+
+
+def count_within(weight: Floats, limit: float, max_nodes: int) -> int:
+    """How many multisets of 1..`max_nodes` types weigh at most `limit`; `weight[type]` ≥ 0."""
+    sizes = range(1, max_nodes + 1) if len(weight) else ()
+    return sum(_count(weight, limit, size) for size in sizes)
+
+
+def within(weight: Floats, limit: float, size: int) -> tuple[Rows, Ints]:
+    """The multisets of `size` types that weigh at most `limit`, and their ranks, ascending."""
+    found = _count(weight, limit, size)
+    rows, at = np.empty((found, size), np.int16), np.empty(found, np.int64)
+    _fill(weight, limit, rows, at)
+    return rows, at
 
 
 @kernel
-def _unrank(out: Block, types: int, size: int, binomial: Ints) -> None:
-    for row in range(out.shape[0]):
-        left = row
-        high = types + size - 1
-        for i in range(size - 1, -1, -1):
-            while binomial[high, i + 1] > left:
-                high -= 1
-            left -= binomial[high, i + 1]
-            out[row, i] = high - i
+def _next(members: NDArray[np.int16], types: int) -> bool:
+    """The multiset that follows in rank; False after the last."""
+    size = members.shape[0]
+    for i in range(size):
+        if members[i] < (members[i + 1] if i + 1 < size else types - 1):
+            members[i] += 1
+            members[:i] = 0
+            return True
+    return False
+
+
+@kernel
+def _weight(members: NDArray[np.int16], weight: Floats) -> float:
+    total = 0.0
+    for i in range(members.shape[0]):
+        total += weight[members[i]]
+    return total
+
+
+@kernel
+def _count(weight: Floats, limit: float, size: int) -> int:
+    members = np.zeros(size, np.int16)
+    found = 0
+    more = True
+    while more:
+        found += _weight(members, weight) <= limit
+        more = _next(members, weight.shape[0])
+    return found
+
+
+@kernel
+def _fill(weight: Floats, limit: float, rows: Rows, at: Ints) -> None:
+    members = np.zeros(rows.shape[1], np.int16)
+    found, rank = 0, 0
+    while found < rows.shape[0]:
+        if _weight(members, weight) <= limit:
+            rows[found] = members
+            at[found] = rank
+            found += 1
+        rank += 1
+        _next(members, weight.shape[0])
 
 
 @kernel
@@ -67,3 +111,21 @@ def rank_of_mask(members: NDArray[np.int16], size: int, mask: int, binomial: Int
             rank += binomial[members[i] + kept, kept + 1]
             kept += 1
     return rank
+
+
+def best_without(rows: Rows, smaller: Floats, binomial: Ints) -> Floats:
+    """For each row the best of `smaller`, by rank, among it less one node; 0 for rows of one node."""
+    best = np.zeros(len(rows))
+    if rows.shape[1] > 1:
+        _best_without(rows, smaller, binomial, best)
+    return best
+
+
+@kernel
+def _best_without(rows: Rows, smaller: Floats, binomial: Ints, best: Floats) -> None:
+    size = rows.shape[1]
+    for x in range(rows.shape[0]):
+        members = rows[x]
+        for i in range(size):
+            if i == 0 or members[i] != members[i - 1]:
+                best[x] = max(best[x], smaller[rank_without(members, size, i, binomial)])

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from coral.core.generate.combinations import Block, rank_of_mask, rank_without
+from coral.core.generate.combinations import Rows, rank_of_mask
 from coral.core.generate.kernel import kernel
 from coral.types.program import Floats, Ints
 
@@ -21,68 +21,33 @@ TOLERANCE = 1e-9
 """Relative: a gain below it is no gain."""
 
 
-def undominated(rows: Block, throughput: Floats, smaller: Floats, binomial: Ints) -> NDArray[np.bool_]:
-    """Rows that do better than each of them less one node; `smaller[rank]` is those's throughput."""
-    keep = np.zeros(len(rows), np.bool_)
-    _undominated(rows, throughput, smaller, binomial, TOLERANCE, keep)
-    return keep
+def beats(throughput: Floats, other: Floats) -> NDArray[np.bool_]:
+    """Where `throughput` is more than `other`, beyond rounding."""
+    better: NDArray[np.bool_] = throughput > other * (1 + TOLERANCE)
+    return better
 
 
-def irreducible(
-    rows: Block, throughput: Floats, totals: Sequence[Floats], binomial: Ints
-) -> tuple[NDArray[np.bool_], Floats]:
-    """Which rows no split matches, and V of every row.
+def best_split(rows: Rows, totals: Sequence[Floats], binomial: Ints) -> Floats:
+    """For each row the most that a split of its nodes into two gives, V(A) + V(B).
 
     `totals[k]` is V, by rank, of the multisets of size k + 1.
     """
-    size = rows.shape[1]
-    offsets = np.concatenate([[0], np.cumsum([len(total) for total in totals])]).astype(np.int64)
-    keep = np.zeros(len(rows), np.bool_)
-    total = np.zeros(len(rows))
-    flat = np.concatenate([*totals, np.zeros(1)])
-    _irreducible(rows, size, throughput, flat, offsets, binomial, TOLERANCE, keep, total)
-    return keep, total
+    best = np.zeros(len(rows))
+    if rows.shape[1] > 1:
+        offsets = np.concatenate([[0], np.cumsum([len(total) for total in totals])]).astype(np.int64)
+        _best_split(rows, np.concatenate(totals), offsets, binomial, best)
+    return best
 
 
 @kernel
-def _undominated(
-    rows: Block,
-    throughput: Floats,
-    smaller: Floats,
-    binomial: Ints,
-    tolerance: float,
-    keep: NDArray[np.bool_],
-) -> None:
+def _best_split(rows: Rows, totals: Floats, offsets: Ints, binomial: Ints, best: Floats) -> None:
     size = rows.shape[1]
-    for x in range(rows.shape[0]):
-        best = 0.0
-        if size > 1:
-            for i in range(size):
-                best = max(best, smaller[rank_without(rows[x], size, i, binomial)])
-        keep[x] = throughput[x] > best * (1 + tolerance)
-
-
-@kernel
-def _irreducible(
-    rows: Block,
-    size: int,
-    throughput: Floats,
-    totals: Floats,
-    offsets: Ints,
-    binomial: Ints,
-    tolerance: float,
-    keep: NDArray[np.bool_],
-    total: Floats,
-) -> None:
     everyone = (1 << size) - 1
     for x in range(rows.shape[0]):
-        best = 0.0
         for mask in range(1, everyone, 2):
             count = 0
             for i in range(size):
                 count += mask >> i & 1
             here = totals[offsets[count - 1] + rank_of_mask(rows[x], size, mask, binomial)]
             rest = totals[offsets[size - count - 1] + rank_of_mask(rows[x], size, everyone ^ mask, binomial)]
-            best = max(best, here + rest)
-        keep[x] = throughput[x] > best * (1 + tolerance)
-        total[x] = max(best, throughput[x])
+            best[x] = max(best[x], here + rest)

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 import coral
 from coral.core.generate.layers import placement, template_id
-from coral.core.generate.search import Found
+from coral.core.generate.templates import Found
 from coral.core.profile.files import write_atomically
 from coral.core.profile.throughput import ThroughputTable
 from coral.errors import LibraryError
