@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 
 from coral.core.config import Config
-from coral.core.generate.build import GenerateOptions, Progress, build_library, depends_on
+from coral.core.generate.build import GenerateOptions, Progress, build_library
 from coral.core.generate.engines import EnginesOf
+from coral.core.generate.job import depends_on
 from coral.core.generate.library import TemplateLibrary
 from coral.core.generate.node_types import check_distinct, node_types, worst_hop
 from coral.core.generate.specs import model_specs

@@ -74,7 +74,7 @@ def best_rate(
     held: Ints,
     current: Floats,
 ) -> float:
-    """t* of one partition into `len(roles)` groups with their roles. `held`, `current` are room to work in."""
+    """t* of one partition into groups with these `roles`. `held` and `current` are room to work in."""
     layers = rate.shape[1]
     groups = roles.shape[0]
     least = np.inf

@@ -2,69 +2,28 @@
 
 Of all combinations that were solved, the *undominated* templates are stored (no smaller set of nodes
 does as well); `irreducible` flags those that no split matches. A row holds its nodes and the stage of
-each; layers and weights follow from the T̂ table beside it. Files are named by the hash of their inputs
-and the manifest is replaced in one step, so a reader sees an old library or a new one, never half of
-either.
+each; layers and weights follow from the T̂ table beside it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
-import os
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import numpy as np
-from msgspec import Struct
 
-import coral
+from coral.core.generate.files import tables_of
 from coral.core.generate.layers import placement, template_id
-from coral.core.generate.templates import Found
-from coral.core.profile.files import write_atomically
-from coral.core.profile.throughput import ThroughputTable
+from coral.core.generate.manifest import MEND, Entry, Manifest, checked, names, read_manifest
 from coral.errors import LibraryError
 from coral.hookspecs.planner import TemplateTable
-from coral.types.hardware import NodeType
-from coral.types.model import Phase, Slo
+from coral.types.model import Phase
 from coral.types.placement import Template
 
-FORMAT = 2
-MOST_STORED = 256
-"""Entries that a store keeps, beside those in use."""
-MEND = "run `coral templates build`"
 
-
-class Entry(Struct, frozen=True, kw_only=True):
-    """One (model, phase) of the manifest. `inputs` is what `hash` was taken of, for people."""
-
-    model: str
-    phase: Phase
-    slo: Slo
-    in_flight: float
-    """Requests in flight per unit of throughput."""
-    hash: str
-    inputs: dict[str, Any]
-    rows: int = 0
-    irreducible: int = 0
-    combinations: int = 0
-    sha256: dict[str, str] = {}
-    """Of each file, by name."""
-
-    @property
-    def key(self) -> str:
-        return f"{self.model}/{self.phase}"
-
-
-class Manifest(Struct, frozen=True, kw_only=True):
-    """What a build asked for. `store` is where the files of its entries lie, relative to the manifest."""
-
-    format: int
-    coral: str
-    store: str
-    entries: dict[str, Entry]
+def open_library(folder: Path) -> TemplateLibrary:
+    """Raises LibraryError where the folder holds no library or a damaged one."""
+    return TemplateLibrary(folder, read_manifest(folder))
 
 
 class TemplateLibrary:
@@ -108,7 +67,7 @@ class StoredTemplates:
 
         self.entry = entry
         files = {kind: checked(store / name, entry.sha256[name]) for kind, name in names(entry.hash).items()}
-        self.rates = _tables_from(files["tables"])
+        self.rates = tables_of(files["tables"])
         types = self.rates.node_types
         rows = parquet.read_table(io.BytesIO(files["rows"]))
         self._stage_of = np.stack(
@@ -143,134 +102,3 @@ class StoredTemplates:
             throughput=throughput,
             max_concurrency=throughput * self.entry.in_flight,
         )
-
-
-def open_library(folder: Path) -> TemplateLibrary:
-    """Raises LibraryError where the folder holds no library or a damaged one."""
-    path = folder / "manifest.json"
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise LibraryError(f"there is no template library in {folder}", mend=MEND) from error
-    except OSError as error:
-        raise LibraryError(f"cannot read {path}: {error.strerror}", mend=f"delete it and {MEND}") from error
-    try:
-        manifest = msgspec.json.decode(content, type=Manifest)
-    except msgspec.MsgspecError as error:
-        raise LibraryError(f"{path} is damaged: {error}", mend=f"delete it and {MEND}") from error
-    if manifest.format != FORMAT:
-        raise LibraryError(f"{path} has format {manifest.format}, this version reads {FORMAT}", mend=MEND)
-    return TemplateLibrary(folder, manifest)
-
-
-def names(digest: str) -> Mapping[str, str]:
-    """File names of an entry's parts."""
-    return {"rows": f"{digest}.parquet", "tables": f"{digest}.msgpack"}
-
-
-def checked(path: Path, sha256: str) -> bytes:
-    """The file's content. Raises LibraryError where it is missing or not what the manifest says."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise LibraryError(f"{path} is missing from the template library", mend=MEND) from error
-    except OSError as error:
-        raise LibraryError(f"cannot read {path}: {error.strerror}", mend=f"delete it and {MEND}") from error
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise LibraryError(f"{path} is damaged: its content is not what the manifest says", mend=MEND)
-    return content
-
-
-def stored_entry(store: Path, digest: str) -> Entry | None:
-    """The entry with that hash of inputs, if an earlier build left it whole."""
-    path = store / f"{digest}.json"
-    if not path.is_file():
-        return None
-    try:
-        entry = msgspec.json.decode(path.read_bytes(), type=Entry)
-        for name in names(digest).values():
-            checked(store / name, entry.sha256.get(name, ""))
-    except (OSError, msgspec.MsgspecError, LibraryError):
-        return None  # it is built anew
-    return entry
-
-
-def write_entry(store: Path, entry: Entry, rates: ThroughputTable, found: Found) -> Entry:
-    """Write the files of one (model, phase), the entry itself last; returns it with what was written."""
-    content = {"rows": _rows(rates, found), "tables": _tables(rates)}
-    digests: dict[str, str] = {}
-    for kind, name in names(entry.hash).items():
-        write_atomically(store / name, content[kind])
-        digests[name] = hashlib.sha256(content[kind]).hexdigest()
-    whole = msgspec.structs.replace(
-        entry,
-        rows=len(found.throughput),
-        irreducible=int(found.irreducible.sum()),
-        combinations=found.combinations,
-        sha256=digests,
-    )
-    write_atomically(store / f"{entry.hash}.json", msgspec.json.encode(whole))
-    return whole
-
-
-def write_manifest(folder: Path, store: Path, entries: Mapping[str, Entry]) -> None:
-    relative = os.path.relpath(store, folder)
-    ordered = dict(sorted(entries.items()))
-    manifest = Manifest(format=FORMAT, coral=coral.__version__, store=relative, entries=ordered)
-    write_atomically(folder / "manifest.json", msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-
-
-def forget_old(store: Path, keep: Iterable[Entry], most: int = MOST_STORED) -> None:
-    """Remove the files of the entries that were written longest ago, beyond `most`; never those to keep."""
-    kept = {entry.hash for entry in keep}
-    entries = sorted(store.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    for path in entries[most:]:
-        digest = path.stem
-        if digest not in kept and path.name != "manifest.json":
-            for name in (path.name, *names(digest).values()):
-                (store / name).unlink(missing_ok=True)
-
-
-def _rows(rates: ThroughputTable, found: Found) -> bytes:
-    import pyarrow
-    import pyarrow.parquet as parquet
-
-    columns: dict[str, Any] = {f"nodes {kind}": found.usage[:, c] for c, kind in enumerate(rates.node_types)}
-    columns["throughput"] = found.throughput
-    columns["irreducible"] = found.irreducible
-    columns["stages"] = found.stages
-    for i in range(found.stage_of.shape[1]):
-        columns[f"stage_of_{i}"] = found.stage_of[:, i]
-    sink = io.BytesIO()
-    parquet.write_table(pyarrow.table(columns), sink, compression="zstd")
-    return sink.getvalue()
-
-
-class _Tables(Struct, frozen=True, kw_only=True):
-    """A `ThroughputTable`; arrays as C-ordered little-endian bytes of one shape."""
-
-    node_types: tuple[NodeType, ...]
-    shape: tuple[int, int, int, int]
-    rate: bytes
-    tp: bytes
-
-
-def _tables(rates: ThroughputTable) -> bytes:
-    stages, roles, layers, types = rates.rate.shape
-    return msgspec.msgpack.encode(
-        _Tables(
-            node_types=rates.node_types,
-            shape=(stages, roles, layers, types),
-            rate=rates.rate.astype("<f8").tobytes(),
-            tp=rates.tp.astype("i1").tobytes(),
-        )
-    )
-
-
-def _tables_from(content: bytes) -> ThroughputTable:
-    stored = msgspec.msgpack.decode(content, type=_Tables)
-    return ThroughputTable(
-        node_types=stored.node_types,
-        rate=np.frombuffer(stored.rate, "<f8").astype(np.float64).reshape(stored.shape),
-        tp=np.frombuffer(stored.tp, "i1").astype(np.int8).reshape(stored.shape),
-    )

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from coral.core.generate.closed_form import Witness, solve_rows
 from coral.core.generate.combinations import MAX_NODES, Rows, best_without, binomials, ranks, within
@@ -142,5 +141,3 @@ def _with_bound(rate: Floats) -> Floats:
     """The rate table with a fifth role: the greatest of first, mid and last."""
     bound = rate[:, :3].max(axis=1, keepdims=True)
     return np.ascontiguousarray(np.concatenate([rate, bound], axis=1))
-
-

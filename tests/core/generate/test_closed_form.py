@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from coral.core.config.schema import GenerateSection
-from coral.core.generate.combinations import MAX_NODES, binomials, block, rank_without
+from coral.core.generate.combinations import MAX_NODES, binomials, count_within, rank_without, within
 from coral.core.generate.layers import placement
 from coral.core.generate.search import Search, search
 from coral.core.profile.throughput import ThroughputTable
@@ -99,13 +99,24 @@ def _check_placement(rate: Floats, members: tuple[int, ...], stage_of: list[int]
 
 
 @pytest.mark.parametrize(("types", "size"), [(1, 1), (1, 4), (3, 2), (4, 5), (7, 3)])
-def test_blocks_are_all_multisets_in_order_of_rank(types: int, size: int) -> None:
-    rows = block(types, size)
+def test_all_multisets_come_in_order_of_rank(types: int, size: int) -> None:
+    rows, rank = within(np.ones(types), float(size), size)
     assert sorted(map(tuple, rows.tolist())) == sorted(
         itertools.combinations_with_replacement(range(types), size)
     )
     binomial = binomials(types)
-    assert [rank_without(row, size, -1, binomial) for row in rows] == list(range(len(rows)))
+    assert [rank_without(row, size, -1, binomial) for row in rows] == rank.tolist()
+    assert rank.tolist() == list(range(len(rows)))
+
+
+def test_only_multisets_within_the_limit_are_there() -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.integers(1, 9, 5).astype(float)
+    all_rows, _ = within(weight, np.inf, 4)
+    rows, rank = within(weight, 20.0, 4)
+    assert rank.tolist() == np.flatnonzero(weight[all_rows].sum(axis=1) <= 20).tolist()
+    assert np.array_equal(rows, all_rows[rank])
+    assert count_within(weight, 20.0, 4) == sum(len(within(weight, 20.0, n)[0]) for n in range(1, 5))
 
 
 def test_roles_move_layers_off_the_last_stage() -> None:

@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 
 from coral.core.generate import build as building
+from coral.core.generate import job as jobs
 from coral.core.generate.library import open_library
-from coral.core.generate.search import Found, Search, search
+from coral.core.generate.search import Search, search
+from coral.core.generate.templates import Found
 from coral.core.profile.throughput import RULES_VERSION
 from coral.errors import CoralError, LibraryError
 from tests.core.generate import library_case as case
 
 
 def contents(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.name != "manifest.json"}
+    """A file that is written again is another one."""
+    return {path.name: path.stat().st_ino for path in folder.iterdir() if path.name != "manifest.json"}
 
 
 def test_templates_are_whole_placements(tmp_path: Path) -> None:
@@ -95,7 +98,7 @@ def test_hardware_and_options_are_part_of_the_hash(tmp_path: Path, change: dict[
 
 def test_rules_version_is_part_of_the_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = case.build(tmp_path).entry("m", "mixed").hash
-    monkeypatch.setattr(building, "RULES_VERSION", RULES_VERSION + 1)
+    monkeypatch.setattr(jobs, "RULES_VERSION", RULES_VERSION + 1)
     assert case.build(tmp_path).entry("m", "mixed").hash != before
 
 

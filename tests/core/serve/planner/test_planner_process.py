@@ -121,7 +121,7 @@ def coordinator() -> Iterator[Coordinator]:
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
     """An empty one: nothing here asks for a template."""
-    from coral.core.generate.library import FORMAT, Manifest
+    from coral.core.generate.manifest import FORMAT, Manifest
 
     folder = tmp_path / "library"
     folder.mkdir()
