@@ -16,6 +16,7 @@ import csv
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -212,6 +213,7 @@ def library(
     max_nodes: int = 6,
     memory_ratio: float = 12.0,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> TemplateLibrary:
     """Built in `folder` (default: kept between runs), or opened where it is there already."""
     from benchmarks.market import machine_types
@@ -229,6 +231,7 @@ def library(
         kept,
         store=kept.parent / "store" if folder is None else None,
         progress=progress,
+        executor=executor,
     )
 
 
