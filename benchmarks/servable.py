@@ -91,6 +91,7 @@ def _master(machines: int, services: int) -> Any:
     with silenced_stdout():
         highs = constructor()
     highs.setOptionValue("output_flag", False)
+    highs.setOptionValue("threads", 1)  # HiGHS has one pool of threads a process: as the solver plugin's
     infinity = highspy.kHighsInf
     for _ in range(machines):
         highs.addRow(-infinity, 0.0, 0, [], [])

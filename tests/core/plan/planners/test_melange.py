@@ -87,7 +87,7 @@ def test_no_assignment_of_slices_is_cheaper(highs: Solver, seed: int) -> None:
     draw = np.random.default_rng(seed)
     factor, demand = int(draw.integers(1, 3)), float(draw.uniform(3, 20))
     shares = draw.dirichlet(np.ones(3)).tolist()
-    rates = {gpu: draw.uniform(1, 10, 3).tolist() for gpu in ("a", "b")}
+    rates: dict[str, list[float]] = {gpu: draw.uniform(1, 10, 3).tolist() for gpu in ("a", "b")}
     prices = {"a": 1.0, "b": float(draw.uniform(0.5, 2.0))}
     model = with_classes(spec("m", demand), *buckets(shares))
 
