@@ -18,6 +18,12 @@ HEAVY = (
     "scipy",
     "numba",
     "pydantic",
+    "cffi",
+    "cyipopt",
+    "ray",
+    "matplotlib",
+    "pandas",
+    "aiconfigurator_core",
 )
 
 GUARD = """

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from coral.errors import SolverError
+from coral.hookspecs.objective_scale import objective_scale
 from coral.hookspecs.solver import OnIncumbent
 from coral.types.program import Floats, Program, Solution, SolverFeatures, Status
 from coral_solver_highs.banner import silenced_stdout
@@ -62,6 +64,9 @@ class HighsSolver:
         if not (np.isfinite(program.cost).all() and np.isfinite(program.data).all()):
             raise SolverError("a program for HiGHS holds a cost or an entry that is not a finite number")
         mixed = bool(program.integer.any())
+        scale = objective_scale(program.cost)
+        if scale != 1.0:
+            program = replace(program, cost=program.cost * scale)
         constructor: Any = highspy.Highs  # highspy is annotated in part
         with silenced_stdout():
             highs = constructor()
@@ -73,8 +78,8 @@ class HighsSolver:
             known.col_value = list(map(float, start))
             _checked(highs.setSolution(known), "the start", highspy)
         if on_incumbent is not None and mixed:
-            highs.cbMipImprovingSolution += _telling(on_incumbent)
-        return self._run(highs, highspy, program, mixed)
+            highs.cbMipImprovingSolution += _telling(on_incumbent, scale)
+        return self._run(highs, highspy, program, mixed, scale)
 
     def _settings(
         self, mixed: bool, work_limit: int | None, time_limit_s: float | None, gap: float
@@ -93,7 +98,7 @@ class HighsSolver:
             settings["mip_max_nodes" if mixed else "simplex_iteration_limit"] = limit
         return settings
 
-    def _run(self, highs: Any, highspy: Any, program: Program, mixed: bool) -> Solution:
+    def _run(self, highs: Any, highspy: Any, program: Program, mixed: bool, scale: float) -> Solution:
         ran = highs.run()
         model_status = highs.getModelStatus()
         if model_status.name == "kUnboundedOrInfeasible":  # presolve stopped before it could tell which
@@ -118,24 +123,24 @@ class HighsSolver:
                 x = np.array(highs.getSolution().col_value, dtype=np.float64)
         duals = None
         if not mixed and status == "optimal":
-            duals = np.array(highs.getSolution().row_dual, dtype=np.float64)
-        objective = float(info.objective_function_value) if x is not None else math.nan
+            duals = np.array(highs.getSolution().row_dual, dtype=np.float64) / scale
+        objective = float(info.objective_function_value) / scale if x is not None else math.nan
         return Solution(
             status=status,
             termination=highs.modelStatusToString(model_status),
             x=x,
             objective=objective,
-            bound=_bound(info, status, mixed, objective),
+            bound=_bound(info, status, mixed, objective, scale),
             row_duals=duals,
             work=int(max(0, info.mip_node_count if mixed else info.simplex_iteration_count)),
             seconds=float(highs.getRunTime()),
         )
 
 
-def _telling(on_incumbent: OnIncumbent) -> Callable[[Any], None]:
+def _telling(on_incumbent: OnIncumbent, scale: float) -> Callable[[Any], None]:
     def tell(event: Any) -> None:
         found = event.data_out
-        on_incumbent(np.array(found.mip_solution, dtype=np.float64), float(found.mip_dual_bound))
+        on_incumbent(np.array(found.mip_solution, dtype=np.float64), float(found.mip_dual_bound) / scale)
 
     return tell
 
@@ -157,11 +162,11 @@ def _pass(highs: Any, program: Program, mixed: bool) -> Any:
     return highs.passModel(lp)
 
 
-def _bound(info: Any, status: Status, mixed: bool, objective: float) -> float:
+def _bound(info: Any, status: Status, mixed: bool, objective: float, scale: float) -> float:
     if status == "infeasible":
         return math.inf
     if mixed:
-        bound = float(info.mip_dual_bound)
+        bound = float(info.mip_dual_bound) / scale
         return bound if math.isfinite(bound) else -math.inf
     return objective if status == "optimal" else -math.inf
 
