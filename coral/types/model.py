@@ -14,9 +14,13 @@ DTYPE_BYTES: dict[str, float] = {
     "bfloat16": 2.0,
     "float16": 2.0,
     "float8": 1.0,
+    "int8": 1.0,
     "mxfp4": 0.53125,
+    "nvfp4": 0.5625,
+    "int4": 0.51953125,
 }
-"""Bytes per weight; mxfp4 is 4 bits and one 8-bit scale per 32 weights."""
+"""Bytes per weight; of 4 bits each are mxfp4 with an 8-bit scale per 32 weights, nvfp4 with one per 16, and
+int4 (AWQ, GPTQ) with a 16-bit scale and a 4-bit zero per 128."""
 
 
 class Slo(Struct, frozen=True, kw_only=True):

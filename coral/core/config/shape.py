@@ -11,7 +11,7 @@ from pydantic_core import core_schema
 from coral.hookspecs.options import Options
 from coral.types.model import ModelShape, MoeShape
 
-Dtype = Literal["float32", "bfloat16", "float16", "float8", "mxfp4"]
+Dtype = Literal["float32", "bfloat16", "float16", "float8", "int8", "mxfp4", "nvfp4", "int4"]
 Count = Annotated[int, Strict(), Field(gt=0)]
 
 

@@ -1,21 +1,47 @@
-"""The `analytic` profiler: data-sheet rooflines for GPUs, a fit of a short real run for CPU devices."""
+"""The `analytic` profiler: calibrated data-sheet rooflines for GPUs, a fit of a short run for CPU devices."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
+from coral.core.profile import catalogue
+from coral.core.profile.calibration import CLASSES, Efficiency
 from coral.core.profile.fit import fit
 from coral.core.profile.options import AnalyticOptions
-from coral.core.profile.roofline import Efficiency, RooflineStepCost, flops_of
+from coral.core.profile.precision import precision
+from coral.core.profile.roofline import RooflineStepCost
 from coral.errors import ProfileError
 from coral.hookspecs.profiler import Measure, StepCost
 from coral.types.hardware import Gpu
 from coral.types.model import ModelShape
 
+CALIBRATED_FOR = "analytic"
+"""Stands where a measured cost has its engine's version: the figures are no engine's own."""
+
 
 class AnalyticProfiler:
     """`coral.hookspecs.profiler.Profiler`."""
 
-    def __init__(self, efficiency: Efficiency) -> None:
-        self.efficiency = efficiency
+    def __init__(self, options: AnalyticOptions) -> None:
+        self._options = options
+
+    def efficiency(self, gpu: str) -> Efficiency:
+        """What was calibrated for the GPU's class, with the options' own figures in place of it."""
+        own = self._options
+        given: dict[str, Any] = {
+            "compute": own.compute_efficiency,
+            "compute_low": own.compute_efficiency,
+            "bandwidth": own.bandwidth_efficiency,
+            "launch_s": own.launch,
+            "overhead_s": own.overhead,
+            "memory": own.memory_fraction,
+            "workspace_bytes": own.workspace,
+            "error": own.error,
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        return msgspec.structs.replace(CLASSES[catalogue.gpu_class(gpu)], **given)
 
     def step_cost(
         self, model: ModelShape, gpu: Gpu, engine: str, *, dtype: str, measure: Measure | None
@@ -33,25 +59,19 @@ class AnalyticProfiler:
                     mend="use an engine that can be measured (torch), or a profiler that knows the device",
                 )
             return fit(measured, gpu.name)
-        if flops_of(gpu, model) <= 0 or gpu.memory_bytes_per_s <= 0:
+        if precision(gpu, model).flops <= 0 or gpu.memory_bytes_per_s <= 0:
             raise ProfileError(
                 f"GPU {gpu.name!r} has no FLOP/s for {model.activation_dtype} or no memory bandwidth",
                 mend="give both in the GPU's data, or choose another dtype",
             )
         return RooflineStepCost(
-            shape=model, gpu=gpu, engine=engine, engine_version="", efficiency=self.efficiency
+            shape=model,
+            gpu=gpu,
+            engine=engine,
+            engine_version=CALIBRATED_FOR,
+            efficiency=self.efficiency(gpu.name),
         )
 
 
 def build(options: AnalyticOptions) -> AnalyticProfiler:
-    return AnalyticProfiler(
-        Efficiency(
-            compute=options.compute_efficiency,
-            bandwidth=options.bandwidth_efficiency,
-            launch_s=options.launch,
-            overhead_s=options.overhead,
-            memory=options.memory_fraction,
-            workspace_bytes=options.workspace,
-            error=options.error,
-        )
-    )
+    return AnalyticProfiler(options)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -19,13 +20,16 @@ from coral.types.hardware import Gpu, MachineType
 GIB = 1 << 30
 
 
-class _Gpu(Struct, frozen=True):
+class _Gpu(Struct, frozen=True, rename={"kind": "class"}):
     memory_gib: float
     memory_gb_s: float
     tflops: dict[str, float]
     link_gb_s: float
     link_us: float
+    kind: str
+    """A class of `calibration.CLASSES`."""
     source: str
+    vendor: Literal["cuda", "rocm"] = "cuda"
 
 
 class _Machine(Struct, frozen=True):
@@ -58,6 +62,7 @@ def gpus() -> Mapping[str, Gpu]:
     return {
         name: Gpu(
             name=name,
+            kind=row.vendor,
             memory_bytes=int(row.memory_gib * GIB),
             memory_bytes_per_s=row.memory_gb_s * 1e9,
             flops={dtype: tera * 1e12 for dtype, tera in row.tflops.items()},
@@ -96,6 +101,12 @@ def gpu_source(name: str) -> str:
     """Where the figures of a GPU come from."""
     gpu(name)
     return _hardware().gpus[name].source
+
+
+def gpu_class(name: str) -> str:
+    """The class that a GPU was calibrated in (`calibration`); `unknown` for one not in the catalogue."""
+    row = _hardware().gpus.get(name)
+    return row.kind if row is not None else "unknown"
 
 
 @cache

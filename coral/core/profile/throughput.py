@@ -41,7 +41,7 @@ from coral.types.model import ModelShape, ModelSpec, Phase, Role
 from coral.types.program import Floats
 
 ROLES: tuple[Role, ...] = ("first", "mid", "last", "only")
-RULES_VERSION = 2
+RULES_VERSION = 3
 
 
 class ThroughputTable(Struct, frozen=True, kw_only=True, eq=False):

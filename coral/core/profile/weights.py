@@ -1,8 +1,8 @@
 """How many bytes and parameters a model's layers, embedding and output head have.
 
 Counted from the shape: attention with GQA, gated MLP or experts with their router, the norms; biases are
-left out (below 0.1 %). Quantised dtypes (below 2 bytes) apply to expert weights where there are experts, as
-gpt-oss has it, and to all matrices otherwise; embedding and head are in the activation dtype then.
+left out (below 0.1 %). Quantised dtypes (below 2 bytes) apply to all matrices of a layer, but mxfp4 to expert
+weights alone where there are experts, as gpt-oss has it; embedding and head are in the activation dtype then.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def layer_weights(shape: ModelShape) -> LayerWeights:
 
 def dense_bytes(shape: ModelShape) -> float:
     """Bytes per parameter outside of experts."""
-    quantised = DTYPE_BYTES[shape.weight_dtype] < 2.0
-    name = shape.activation_dtype if quantised and shape.moe is not None else shape.weight_dtype
+    experts_alone = shape.weight_dtype == "mxfp4" and shape.moe is not None
+    name = shape.activation_dtype if experts_alone else shape.weight_dtype
     return DTYPE_BYTES[name]
 
 

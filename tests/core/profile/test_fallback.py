@@ -8,7 +8,7 @@ import pytest
 from coral.core.profile import catalogue
 from coral.core.profile.analytic import AnalyticProfiler
 from coral.core.profile.fallback import WithFallback
-from coral.core.profile.roofline import Efficiency
+from coral.core.profile.options import AnalyticOptions
 from coral.errors import ProfileError
 from coral.hookspecs.profiler import Measure, StepCost
 from coral.types.hardware import Gpu
@@ -38,7 +38,7 @@ class Knows:
     ) -> StepCost:
         if gpu.name not in self.gpus:
             raise ProfileError(f"no table of {gpu.name}", mend=f"known: {', '.join(self.gpus)}")
-        cost = AnalyticProfiler(Efficiency()).step_cost(model, gpu, engine, dtype=dtype, measure=measure)
+        cost = AnalyticProfiler(AnalyticOptions()).step_cost(model, gpu, engine, dtype=dtype, measure=measure)
         return msgspec.structs.replace(cost, profiler="tables")  # type: ignore[type-var]  # a Struct
 
 
@@ -47,7 +47,7 @@ def ask(profiler: WithFallback, gpu: str) -> StepCost:
 
 
 def test_the_second_is_asked_where_the_first_knows_nothing() -> None:
-    both = WithFallback(Knows("L40S"), AnalyticProfiler(Efficiency()))
+    both = WithFallback(Knows("L40S"), AnalyticProfiler(AnalyticOptions()))
     assert ask(both, "L40S").profiler == "tables"
     assert ask(both, "T4").profiler == "analytic"
 

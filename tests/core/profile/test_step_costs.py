@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import numpy as np
 import pytest
 
 from coral.core.profile import catalogue, weights
+from coral.core.profile.analytic import AnalyticProfiler
+from coral.core.profile.calibration import CLASSES, Efficiency
 from coral.core.profile.grid import WorkGrid, step_grid
-from coral.core.profile.roofline import Efficiency, RooflineStepCost
+from coral.core.profile.options import AnalyticOptions
+from coral.core.profile.roofline import EXPERT_LAUNCH_S, EXPERT_SHARE_UNPACKED, RooflineStepCost
 from coral.hookspecs.profiler import StepCost
 from coral.types.model import DTYPE_BYTES, ModelShape, MoeShape, Role
 from coral.types.step import AffineStepCost, StepParts, StepWork
@@ -50,7 +55,7 @@ DENSE = ModelShape(
 MOE = msgspec.structs.replace(
     DENSE, moe=MoeShape(experts=32, experts_per_token=4, intermediate=1024), weight_dtype="mxfp4"
 )
-IDEAL = Efficiency(compute=1.0, bandwidth=1.0, launch_s=0.0, overhead_s=0.0)
+IDEAL = Efficiency(compute=1.0, compute_low=1.0, attention=1.0, bandwidth=1.0, launch_s=0.0, overhead_s=0.0)
 
 
 def roofline(
@@ -95,35 +100,67 @@ def test_affine_weights(first: bool, last: bool, tied: bool, expected: int) -> N
     assert AFFINE.weight_bytes(3, first=first, last=last, tied=tied) == expected
 
 
+def rows_s(cost: RooflineStepCost, tokens: float, inner: float, tp: int = 1) -> float:
+    """Norms, residuals and gates of a layer: ten passes over hidden rows, three over the gated ones."""
+    return tokens * (10 * 1024 + 3 * inner / tp) * 2 / cost.gpu.memory_bytes_per_s
+
+
 def test_roofline_decode_of_one_row_reads_the_weights() -> None:
     cost = roofline()
     work = StepWork(decode_rows=1, decode_context=0, logit_rows=1)
-    expected = 6 * weights.layer_bytes(DENSE) / cost.gpu.memory_bytes_per_s
-    assert cost.step_s(work, 6, first=False, last=False) == pytest.approx(expected)
+    parameters = weights.layer_weights(DENSE).active(DENSE)
+    read = weights.layer_bytes(DENSE) / cost.gpu.memory_bytes_per_s
+    layer = math.hypot(2 * parameters / cost.gpu.flops["bfloat16"], read) + rows_s(cost, 1, 4096)
+    assert cost.step_s(work, 6, first=False, last=False) == pytest.approx(6 * layer)
+    assert layer == pytest.approx(read, rel=0.01)
 
 
 def test_roofline_long_prefill_computes() -> None:
     cost = roofline()
-    work = StepWork(prefill_tokens=4096)
-    flops = 2 * weights.layer_weights(DENSE).active(DENSE) * 4096
-    expected = 6 * flops / cost.gpu.flops["bfloat16"]
-    assert cost.step_s(work, 6, first=False, last=False) == pytest.approx(expected)
+    flops = 2 * weights.layer_weights(DENSE).active(DENSE) * 4096 / cost.gpu.flops["bfloat16"]
+    read = weights.layer_bytes(DENSE) / cost.gpu.memory_bytes_per_s
+    layer = math.hypot(flops, read) + rows_s(cost, 4096, 4096)
+    assert cost.step_s(StepWork(prefill_tokens=4096), 6, first=False, last=False) == pytest.approx(6 * layer)
+    assert flops > 5 * read
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_roofline_tensor_parallel_divides_matrices_and_gates_but_not_norms(tp: int) -> None:
+    cost = roofline()
+    flops = 2 * weights.layer_weights(DENSE).active(DENSE) * 500 / tp / cost.gpu.flops["bfloat16"]
+    read = weights.layer_bytes(DENSE) / tp / cost.gpu.memory_bytes_per_s
+    assert cost.linear_s(500, tp) == pytest.approx(math.hypot(flops, read) + rows_s(cost, 500, 4096, tp))
 
 
 def test_roofline_attention_computes_for_prompts_and_reads_kv_for_decode() -> None:
-    cost = roofline()
-    prompt = StepWork(prefill_context=1e6)
-    assert cost.attention_s(prompt, 1, 1) == pytest.approx(4 * 1024 * 1e6 / cost.gpu.flops["bfloat16"])
-    rows = StepWork(decode_context=1e6)
-    assert cost.attention_s(rows, 1, 1) == pytest.approx(1e6 * 2 * 4 * 64 * 2 / cost.gpu.memory_bytes_per_s)
+    cost = roofline(efficiency=msgspec.structs.replace(IDEAL, attention=0.5))
+    prompt = 4 * 1024 * 1e6 / (0.5 * cost.gpu.flops["bfloat16"])
+    rows = 1e6 * 2 * 4 * 64 * 2 / cost.gpu.memory_bytes_per_s
+    assert cost.attention_s(StepWork(prefill_context=1e6), 1, 1) == pytest.approx(prompt)
+    assert cost.attention_s(StepWork(decode_context=1e6), 1, 1) == pytest.approx(rows)
+    both = StepWork(prefill_context=1e6, decode_context=1e6)
+    assert cost.attention_s(both, 3, 2) == pytest.approx(3 * (prompt + rows) / 2)
+
+
+def test_roofline_windows_cap_what_is_attended() -> None:
+    windows = (64, 0, 64, 0, 64, 0)
+    cost = roofline(msgspec.structs.replace(DENSE, windows=windows))
+    full = roofline().attention_s(StepWork(decode_rows=10, decode_context=10 * 1000), 1, 1)
+    capped = roofline().attention_s(StepWork(decode_rows=10, decode_context=10 * 64), 1, 1)
+    work = StepWork(decode_rows=10, decode_context=10 * 1000)
+    assert cost.attention_s(work, 3, 1) == pytest.approx(
+        2 * full + capped
+    )  # the worst run: full, window, full
 
 
 def test_roofline_logits() -> None:
     cost = roofline()
     middle = cost.step_s(WORK, 2, first=False, last=False)
     read = 32_000 * 1024 * 2 / cost.gpu.memory_bytes_per_s
-    assert cost.step_s(WORK, 2, first=False, last=True) - middle == pytest.approx(read)
-    assert cost.logits_s(4000, 1) == pytest.approx(2 * 1024 * 32_000 * 4000 / cost.gpu.flops["bfloat16"])
+    few = math.hypot(2 * 1024 * 32_000 * 5 / cost.gpu.flops["bfloat16"], read)
+    assert cost.step_s(WORK, 2, first=False, last=True) - middle == pytest.approx(few)
+    many = math.hypot(2 * 1024 * 32_000 * 4000 / cost.gpu.flops["bfloat16"], read)
+    assert cost.logits_s(4000, 1) == pytest.approx(many)
 
 
 def test_roofline_experts_that_a_batch_hits_are_read() -> None:
@@ -131,14 +168,84 @@ def test_roofline_experts_that_a_batch_hits_are_read() -> None:
     assert cost.experts_hit(1) == pytest.approx(4)
     assert cost.experts_hit(2) == pytest.approx(32 * (1 - (28 / 32) ** 2))
     assert 31.9 < cost.experts_hit(100) < 32
-    parts = weights.layer_weights(MOE)
-    read = (parts.attention + parts.mlp) * 2 + 4 * parts.expert * DTYPE_BYTES["mxfp4"]
-    assert cost.linear_s(1, 1) == pytest.approx(read / cost.gpu.memory_bytes_per_s)
+    expert = weights.layer_weights(MOE).expert
+    for tokens, hit in ((1, 4.0), (4096, 32.0)):
+        read = hit * expert * DTYPE_BYTES["mxfp4"] / cost.gpu.memory_bytes_per_s
+        flops = 2 * expert * tokens * 4 / (EXPERT_SHARE_UNPACKED * cost.gpu.flops["bfloat16"])
+        assert cost.experts_s(tokens, 1) == pytest.approx(math.hypot(flops, read) + EXPERT_LAUNCH_S)
+    dense = msgspec.structs.replace(MOE, moe=None, intermediate=1, gated_mlp=False)
+    shared = roofline(msgspec.structs.replace(dense, weight_dtype="bfloat16")).linear_s(1, 1)
+    assert cost.linear_s(1, 1) == pytest.approx(shared + cost.experts_s(1, 1), rel=0.02)
+
+
+def test_a_shared_expert_is_read_and_multiplied_for_every_token() -> None:
+    moe = MoeShape(experts=32, experts_per_token=4, intermediate=1024, shared_intermediate=4096)
+    shape = msgspec.structs.replace(MOE, moe=moe)
+    more = roofline(shape).linear_s(1, 1) - roofline(MOE).linear_s(1, 1)
+    assert more == pytest.approx(3 * 1024 * 4096 * 2 / catalogue.gpu("L40S").memory_bytes_per_s, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "weight", "active", "flops", "bytes_", "stand_in"),
+    [
+        ("L40S", "bfloat16", "bfloat16", 362e12, 2, ""),
+        ("L40S", "float8", "bfloat16", 733e12, 1, ""),
+        ("A100-80GB", "float8", "bfloat16", 312e12, 1, "bfloat16 products for float8"),
+        ("T4", "bfloat16", "bfloat16", 65e12, 2, "float16 for bfloat16"),
+        ("V100", "float8", "float16", 125e12, 2, "weights of float8 unpacked to float16 in memory"),
+        ("T4", "mxfp4", "bfloat16", 65e12, 2, "unpacked to float16 in memory"),
+        ("H100", "mxfp4", "bfloat16", 989e12, 0.53125, ""),
+        ("B200", "mxfp4", "bfloat16", 4500e12, 0.53125, ""),
+        ("B200", "nvfp4", "bfloat16", 9000e12, 0.5625, ""),
+        ("H100", "int4", "float16", 989e12, 0.51953125, ""),
+        ("MI300X", "float8", "bfloat16", 2615e12, 1, ""),
+    ],
+)
+def test_what_stands_in_for_a_dtype_that_a_gpu_lacks_is_said(
+    gpu: str, weight: str, active: str, flops: float, bytes_: float, stand_in: str
+) -> None:
+    """No bfloat16 before compute capability 8.0 (V100, T4), no float8 before 8.9 (A100)."""
+    shape = msgspec.structs.replace(DENSE, weight_dtype=weight, activation_dtype=active)
+    cost = roofline(shape, gpu)
+    assert cost.precision.flops == flops
+    assert stand_in in cost.stand_in
+    assert bool(stand_in) is bool(cost.stand_in)
+    parameters = weights.layer_weights(shape).parameters(shape)
+    assert cost.weight_bytes(1, first=False, last=False, tied=False) == math.ceil(parameters * bytes_)
+
+
+def test_every_class_has_its_shares_and_an_error() -> None:
+    for name in catalogue.gpus():
+        assert catalogue.gpu_class(name) in CLASSES
+    assert catalogue.gpu_class("my-own") == "unknown"
+    for one in CLASSES.values():
+        assert 0.2 < one.compute <= 1
+        assert 0.6 < one.bandwidth <= 1
+        assert 0.2 < one.attention <= one.compute
+        assert 0.05 < one.error <= 0.3
+
+
+def test_options_stand_in_place_of_what_was_calibrated() -> None:
+    told = AnalyticProfiler(AnalyticOptions())
+    own = AnalyticProfiler(AnalyticOptions(bandwidth_efficiency=0.5, error=0.01))
+    assert told.efficiency("H100") == CLASSES["hopper"]
+    assert own.efficiency("H100") == msgspec.structs.replace(CLASSES["hopper"], bandwidth=0.5, error=0.01)
 
 
 @pytest.mark.parametrize(
     ("gpu", "tp", "measured_ms"),
-    [("L40S", 2, 0.89), ("L40S", 4, 6.7), ("L40S", 8, 15.8), ("A100-40GB", 8, 0.21), ("H100", 2, 0.08)],
+    [
+        ("L40S", 2, 0.89),
+        ("L40S", 4, 6.7),
+        ("L40S", 8, 15.8),
+        ("A100-80GB", 2, 0.126),
+        ("A100-80GB", 4, 0.182),
+        ("A100-80GB", 8, 0.214),
+        ("H100", 2, 0.081),
+        ("H100", 4, 0.099),
+        ("B200", 2, 0.057),
+        ("B200", 4, 0.068),
+    ],
 )
 def test_roofline_all_reduce_is_near_what_was_measured(gpu: str, tp: int, measured_ms: float) -> None:
     """8.4 M bf16 elements: 8,203 tokens of width 1,024; two all-reduces per layer."""
