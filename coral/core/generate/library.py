@@ -15,6 +15,7 @@ import numpy as np
 from coral.core.generate.files import tables_of
 from coral.core.generate.layers import placement, template_id
 from coral.core.generate.manifest import MEND, Entry, Manifest, checked, names, read_manifest
+from coral.core.profile.throughput import ThroughputTable
 from coral.errors import LibraryError
 from coral.hookspecs.planner import TemplateTable
 from coral.types.model import Phase
@@ -48,6 +49,10 @@ class TemplateLibrary:
 
     def table(self, model: str, phase: Phase) -> TemplateTable:
         return self._of(model, phase).table
+
+    def rates(self, model: str, phase: Phase) -> ThroughputTable:
+        """T̂ by layers held, which the templates were made of."""
+        return self._of(model, phase).rates
 
     def template(self, model: str, phase: Phase, row: int) -> Template:
         return self._of(model, phase).template(row)

@@ -34,6 +34,12 @@ def coral_planners() -> list[Component]:
             options="coral.core.plan.planners.melange_options:MelangeOptions",
             build="coral.core.plan.planners.melange:build",
         ),
+        Component(
+            name="helix",
+            summary="baseline: one placement of a model over many unlike nodes, for the greatest flow",
+            options="coral.core.plan.planners.helix_options:HelixOptions",
+            build="coral.core.plan.planners.helix:build",
+        ),
     ]
 
 

@@ -11,8 +11,12 @@ from coral.core.operate.slots import claim, free_slots
 from coral.core.plan.planners.cauchy import build as build_cauchy
 from coral.core.plan.planners.cauchy_options import CauchyOptions
 from coral.core.plan.planners.coral import build as build_coral
+from coral.core.plan.planners.helix import build as build_helix
+from coral.core.plan.planners.helix_options import HelixOptions
 from coral.core.plan.planners.homo import build as build_homo
 from coral.core.plan.planners.homo_options import HomoOptions
+from coral.core.plan.planners.melange import build as build_melange
+from coral.core.plan.planners.melange_options import MelangeOptions
 from coral.core.plan.planners.options import CoralOptions
 from coral.hookspecs.planner import PlanOptions
 from coral.hookspecs.solver import Solver
@@ -20,13 +24,17 @@ from coral.testing.worlds import World, random_world
 from coral.types.hardware import Machine
 from coral.types.plan import Plan, RunningInstance
 
-SEEDS = range(4)
+SEEDS = range(3)
 BOTH = list(product((False, True), (False, True)))
 
 
 def world(seed: int, *, slices: bool, coupled: bool, running: int = 0, scarce: float = 1.0) -> World:
     options = PlanOptions(
-        target_utilization=1.0, slices=slices, couple_phases=coupled, gap=0.0, time_limit_s=20.0
+        target_utilization=1.0,
+        slices=slices,
+        couple_phases=coupled,
+        gap=1e-2 if running else 0.0,
+        time_limit_s=20.0,
     )
     return random_world(
         seed, options, running=running, scarce=scarce, initialization_s=300.0 if running else 0.0
@@ -128,6 +136,22 @@ def test_with_what_runs_and_is_held(highs: Solver, slices: bool, coupled: bool, 
             ]
             kept += sum(one.kept for plan in plans for one in plan.instances)
     assert kept > 0
+
+
+@pytest.mark.parametrize(("slices", "coupled"), BOTH)
+@pytest.mark.parametrize("scarce", [1.0, 4.0])
+def test_melange_and_helix_hold_too(highs: Solver, slices: bool, coupled: bool, scarce: float) -> None:
+    met = 0
+    for seed in SEEDS:
+        some = world(seed, slices=slices, coupled=coupled, running=3, scarce=scarce)
+        for planner in (
+            build_melange(MelangeOptions(slices=slices)),
+            build_helix(HelixOptions(slices=slices)),
+        ):
+            plan = planner.plan(some.view, some.library, highs)
+            check(plan, some)
+            met += plan.satisfied
+    assert met > 0 or scarce > 1
 
 
 def test_replicas_are_what_is_permitted(highs: Solver) -> None:
