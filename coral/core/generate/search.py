@@ -49,14 +49,16 @@ class Solved(Struct, frozen=True, kw_only=True, eq=False):
 
 def solve(piece: Piece) -> Solved:
     """Pure: where and when a piece is solved makes no difference."""
-    rows = piece.rows
+    # What came out of another process's memory may be read-only: kernels would be compiled once more for it.
+    rows = np.require(piece.rows, requirements="W")
+    incumbent = np.require(piece.incumbent, requirements="W")
     rate = _with_bound(piece.rate)
     counts = np.arange(1, rate.shape[2] + 1)[:, None]
     work = (rate * counts).max(axis=(1, 2))
     labels, masks, start = partitions(rows.shape[1])
     throughput = np.zeros(len(rows))
     witness = np.zeros((len(rows), 3), np.int32)
-    solve_rows(rows, piece.incumbent, rate, work, labels, masks, start, throughput, witness)
+    solve_rows(rows, incumbent, rate, work, labels, masks, start, throughput, witness)
     return Solved(throughput=throughput, witness=witness)
 
 
