@@ -45,16 +45,21 @@ def _by_width(section: Mapping[str, Any], method: str, where: str) -> str:
         told = "load_in_4bit" if section.get("load_in_4bit") else "load_in_8bit"
         found = "int4" if section.get("load_in_4bit") else "int8"
     elif method == "compressed-tensors":
-        groups = section.get("config_groups") or {}
-        kept = next((g["weights"] for g in groups.values() if g.get("weights")), {})
-        bits, kind = kept.get("num_bits"), kept.get("type")
-        told = f"{kind} of {bits} bits"
-        found = {(8, "float"): "float8", (4, "float"): "nvfp4", (8, "int"): "int8", (4, "int"): "int4"}.get(
-            (bits, kind)
-        )
+        groups = section.get("config_groups")
+        told = _packed(groups if isinstance(groups, dict) else {})
+        found = {"float 8": "float8", "float 4": "nvfp4", "int 8": "int8", "int 4": "int4"}.get(told)
     else:
         told = f"{section.get('bits')} bits"
         found = {4: "int4", 8: "int8"}.get(section.get("bits"))  # type: ignore[arg-type]  # None: not found
     if found is None:
         raise SourceError(f"{where}: quantization_config of {method} with {told or 'no width'} is not known")
     return found
+
+
+def _packed(groups: Mapping[str, Any]) -> str:
+    """Kind and bits of the first group that packs weights, as `int 4`."""
+    for group in groups.values():
+        kept = group.get("weights") if isinstance(group, dict) else None
+        if isinstance(kept, dict):
+            return f"{kept.get('type')} {kept.get('num_bits')}"
+    return ""
