@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(
                     f"{line.profiler:15} {line.source:10} {line.gpu:10} {line.phase:13} {line.samples:4} "
                     f"median {line.median_error} p90 {line.p90_error} bias {line.bias} "
-                    f"held out {line.held_out} refused {line.refused} {line.reason[:80]}"
+                    f"held out {line.held_out} refused {line.refused} {line.reason[:80]!r}"
                 )
     return 0
 

@@ -58,6 +58,12 @@ def coral_profilers() -> list[Component]:
             options="coral.core.profile.options:EngineProfilerOptions",
             build="coral.core.profile.engine:build",
         ),
+        Component(
+            name="measured",
+            summary="step costs from files of measured milliseconds per layer (CSV, Parquet)",
+            options="coral.core.profile.options:MeasuredOptions",
+            build="coral.core.profile.measured:build",
+        ),
     ]
 
 
