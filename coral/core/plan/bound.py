@@ -17,9 +17,11 @@ def corrected(program: Program, prices: Floats) -> Floats:
 
 def reduced_costs(program: Program, prices: Floats) -> Floats:
     """c - Aᵀy, shape (columns,)."""
-    column = np.repeat(np.arange(program.columns), np.diff(program.indptr))
-    used = np.bincount(column, weights=program.data * prices[program.indices], minlength=program.columns)
-    return np.asarray(program.cost - used, dtype=np.float64)
+    out = np.array(program.cost, dtype=np.float64)
+    some = np.flatnonzero(np.diff(program.indptr))
+    if some.size:
+        out[some] -= np.add.reduceat(program.data * prices[program.indices], program.indptr[some])
+    return out
 
 
 def lagrangian(program: Program, prices: Floats, reduced: Floats) -> float:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from coral.core.plan.check import Checked
 from coral.core.plan.planners.coral import build
 from coral.core.plan.planners.options import CoralOptions
-from coral.core.plan.sifting import Sifted, better
+from coral.core.plan.sifted import Sifted, better
 from coral.hookspecs.planner import PlanOptions, View
 from coral.hookspecs.solver import Solver
 from coral.testing.worlds import MemoryLibrary, model, pipeline

@@ -11,6 +11,7 @@ from coral.core.plan.allocation import Allocation, allocation, steadied, trimmed
 from coral.core.plan.answer import bill, plan_of, services
 from coral.core.plan.budget import Budget
 from coral.core.plan.check import Checked, claimed, solve_checked
+from coral.core.plan.exact.memory import Memory
 from coral.core.plan.formulation import formulate
 from coral.core.plan.greedy import greedy, greedy_plan
 from coral.core.plan.headroom import with_headroom
@@ -18,7 +19,8 @@ from coral.core.plan.missing import beyond, shortages
 from coral.core.plan.paper import paper_allocation, paper_form
 from coral.core.plan.problem import Problem, state
 from coral.core.plan.scarcity import share_scarcity
-from coral.core.plan.sifting import Sifted, better, minimise
+from coral.core.plan.sifted import Sifted, better
+from coral.core.plan.sifting import minimise
 from coral.core.plan.start import start_from_running
 from coral.core.plan.stay import stay
 from coral.errors import SolverError
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 NAME = "coral"
 HARD_SHARE = 0.6
 """Of the time limit, for demand taken as hard; the rest is for sharing what is scarce."""
+PROVED = "coral: row prices, whole covers and a restricted program"
 ENOUGH = 10_000
 """Machines of every offer, where the question is what it would take."""
 
@@ -50,6 +53,7 @@ class _Found(Struct, frozen=True, kw_only=True, eq=False):
 class CoralPlanner:
     def __init__(self, options: CoralOptions) -> None:
         self._options = options
+        self._memory = Memory()
 
     def plan(self, view: View, library: Library, solver: Solver) -> Plan:
         """See `coral.hookspecs.planner.Planner`. Where the solver fails: what runs stays, and where
@@ -102,13 +106,15 @@ class CoralPlanner:
                 allocation=found,
                 bound=answer.bound,
                 columns=sifted.columns,
-                source="coral: row prices and a restricted program" if ours else "the solver's bound",
+                source=PROVED if ours else "the solver's bound",
                 notes=_resolved(answer),
             )
         return self._share(problem, solver, budget)
 
     def _minimise(self, program: Program, solver: Solver, budget: Budget, start: Floats | None) -> Sifted:
-        return minimise(program, solver, budget, start, sift_above=self._options.sift_above)
+        return minimise(
+            program, solver, budget, start, sift_above=self._options.sift_above, memory=self._memory
+        )
 
     def _share(self, problem: Problem, solver: Solver, budget: Budget) -> _Found | None:
         scarce = share_scarcity(problem, solver, budget, sift_above=self._options.sift_above)

@@ -19,10 +19,10 @@ class CoralOptions(BaseModel):
     )
     reductions: bool = Field(default=True, description="drop what provably cannot improve a plan")
     sift_above: int = Field(
-        default=4000,
+        default=500,
         ge=0,
-        description="above so many columns the program is solved over those of small reduced cost first, "
-        "with a certificate for the rest",
+        description="above so many columns the program is solved over what can matter, with a certificate "
+        "for the rest",
     )
     headroom: bool = Field(
         default=False,

@@ -1,0 +1,212 @@
+"""The course of an exact solve: relaxation, bound over whole covers, small programs until both meet.
+
+1. Column generation gives row prices; whole covers then lift the bound to z.
+2. The covers met on the way give a first solution.
+3. A small program over what a solution below z + δ can use gives a better one, and a bound::
+
+       bound = max(previous, min(bound of the small program, z + δ))
+
+   First with the largest δ for which all covers can be listed, then with the δ at which the costs known
+   and the bound meet; without a solution δ grows threefold. Every solution is checked against the whole
+   program and its cost computed from it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from msgspec.structs import replace
+
+from coral.core.plan import bound as bounds
+from coral.core.plan.budget import Budget
+from coral.core.plan.check import FEASIBILITY, Checked, claimed, solve_checked
+from coral.core.plan.exact.covers import covers
+from coral.core.plan.exact.decomposition import Blocks, Decomposed, decompose
+from coral.core.plan.exact.memory import Memory
+from coral.core.plan.exact.pool import Pool, Prospect
+from coral.core.plan.exact.relaxation import Relaxed, relaxed
+from coral.core.plan.exact.restricted import Restricted, chosen_of
+from coral.core.plan.sifted import Sifted
+from coral.hookspecs.solver import Solver
+from coral.types.program import Floats, Program
+
+FIRST = 0.0025
+GROWTH = 3.0
+LISTED = 3000
+"""Covers of one row, at most, that are listed one by one."""
+COMPARED = 12_000
+"""Covers of one row, at most, that are compared with each other."""
+EASY = 4000
+"""Columns of a small program that is solved at once."""
+ROUNDS = 12
+
+
+def solve_exactly(
+    program: Program,
+    solver: Solver,
+    budget: Budget,
+    start: Floats | None = None,
+    memory: Memory | None = None,
+) -> Sifted | None:
+    """None where the solver has no row prices to give within the budget."""
+    known = memory.recall(program) if memory is not None else None
+    relaxation = relaxed(
+        program,
+        solver,
+        budget.part(0.4),
+        known.prices if known else None,
+        known.columns if known else None,
+    )
+    if relaxation is None:
+        return None
+    if relaxation.infeasible:
+        return _infeasible(program)
+    blocks = Blocks(program, covers(program))
+    decomposed = _decomposed(blocks, relaxation, solver, budget.part(0.4))
+    if decomposed is None:
+        return _infeasible(program)
+    if memory is not None:
+        memory.keep(program, decomposed.prices, relaxation.columns)
+    return _Course(blocks, decomposed, relaxation, solver, budget, start).run()
+
+
+def _infeasible(program: Program) -> Sifted:
+    answer = Checked(status="infeasible", bound=math.inf)
+    return Sifted(answer=answer, columns=program.columns, ours=True)
+
+
+def _decomposed(blocks: Blocks, relaxation: Relaxed, solver: Solver, budget: Budget) -> Decomposed | None:
+    if not blocks.covers:
+        return Decomposed(
+            prices=relaxation.prices,
+            bound=relaxation.bound,
+            least=np.zeros(0),
+            value=relaxation.value,
+            wholes=(),
+            rounds=0,
+        )
+    free = np.intersect1d(blocks.free, relaxation.columns)
+    return decompose(blocks, solver, budget, relaxation.prices, free)
+
+
+class _Course:
+    def __init__(
+        self,
+        blocks: Blocks,
+        decomposed: Decomposed,
+        relaxation: Relaxed,
+        solver: Solver,
+        budget: Budget,
+        start: Floats | None,
+    ) -> None:
+        self.blocks, self.program = blocks, blocks.program
+        self.decomposed, self.relaxation = decomposed, relaxation
+        self.solver, self.budget = solver, budget
+        self.reduced = bounds.reduced_costs(self.program, decomposed.prices)
+        self.z = max(decomposed.bound, relaxation.bound)
+        self.base = decomposed.bound
+        self.proven = self.z
+        self.best = Checked(status="no_solution")
+        self.resolved = False
+        self.columns = 0
+        self.whole = False
+        self._offer(start)
+
+    def run(self) -> Sifted:
+        prospect = Prospect(self.blocks, self.decomposed, self.reduced)
+        if self.decomposed.wholes and not self.closed:
+            self._mix()
+        delta = max(FIRST * abs(self.z), 1e-9)
+        if self.blocks.covers and not self.closed:
+            delta, pool = self._listable(prospect, delta)
+        else:
+            pool = self._pool(prospect, delta)
+        for _ in range(ROUNDS):
+            if self.closed or self.budget.exhausted:
+                break
+            status = self._round(pool, delta)
+            if pool.everything and status == "infeasible" and self.best.x is None:
+                return _infeasible(self.program)
+            if pool.everything:
+                self.whole = True
+                break
+            delta = self._next(delta)
+            pool = self._pool(prospect, delta)
+        return self._sifted()
+
+    @property
+    def closed(self) -> bool:
+        cost = self.best.cost
+        return self.best.x is not None and cost - self.proven <= self.budget.gap * abs(cost) + 1e-9
+
+    def _pool(self, prospect: Prospect, delta: float) -> Pool:
+        return prospect.pool(delta, most=COMPARED, kept=LISTED)
+
+    def _listable(self, prospect: Prospect, delta: float) -> tuple[float, Pool]:
+        """The largest δ, doubled from the first one, at which all covers are listed and few."""
+        pool = self._pool(prospect, delta)
+        enough = self._enough()
+        while pool.listed and pool.size <= EASY and delta < enough:
+            wider = min(2 * delta, enough)
+            next_pool = self._pool(prospect, wider)
+            if not next_pool.listed or next_pool.size > EASY:
+                break
+            delta, pool = wider, next_pool
+        return delta, pool
+
+    def _enough(self) -> float:
+        """δ at which the bound meets the cost that is known."""
+        cost = self.best.cost
+        return cost - self.base - self.budget.gap * abs(cost) * 0.5 if math.isfinite(cost) else math.inf
+
+    def _next(self, delta: float) -> float:
+        enough = self._enough()
+        return max(enough, delta * 1.01) if math.isfinite(enough) else delta * GROWTH
+
+    def _mix(self) -> None:
+        """A first solution of the covers that the decomposition met."""
+        free = np.intersect1d(self.blocks.free, self.relaxation.columns)
+        small = Restricted(
+            self.blocks,
+            chosen_of(self.blocks, self.decomposed.wholes, free),
+            self.reduced,
+            self.decomposed.least,
+            self.best.x,
+        )
+        within = self.budget.part(0.1, gap=max(self.budget.gap, 1e-3))
+        self._take(small, solve_checked(small.program, self.solver, within, small.start))
+
+    def _round(self, pool: Pool, delta: float) -> str:
+        small = Restricted(self.blocks, pool, self.reduced, self.decomposed.least, self.best.x)
+        final = delta >= self._enough() - 1e-12 or pool.everything
+        within = self.budget.part(1.0 if final else 0.4, gap=self.budget.gap * 0.5)
+        answer = solve_checked(small.program, self.solver, within, small.start)
+        self.columns = small.program.columns
+        self._take(small, answer)
+        reach = math.inf if pool.everything else self.base + delta
+        self.proven = max(self.proven, min(answer.bound, reach))
+        return answer.status
+
+    def _take(self, small: Restricted, answer: Checked) -> None:
+        self.resolved = self.resolved or answer.resolved_cold
+        if answer.x is not None:
+            self._offer(small.expand(answer.x))
+
+    def _offer(self, x: Floats | None) -> None:
+        """A solution, where it holds in the whole program and is cheaper."""
+        if x is None or self.program.violation(x) > FEASIBILITY:
+            return
+        cost = float(self.program.cost @ x)
+        if cost < self.best.cost:
+            self.best = Checked(status="feasible", x=x, cost=cost)
+
+    def _sifted(self) -> Sifted:
+        best = self.best
+        if best.x is None:
+            answer = Checked(status="no_solution", bound=self.proven)
+        else:
+            bound = claimed(self.proven, best.cost)
+            answer = replace(best, bound=bound, status="optimal" if self.closed else "feasible")
+        answer = replace(answer, resolved_cold=self.resolved)
+        return Sifted(answer=answer, columns=self.columns, ours=not self.whole)
