@@ -1,0 +1,227 @@
+"""Where not all demand can be served: the least changes, one at a time, after which it can.
+
+supply
+    More of some offers. Each offer is doubled by one without end at `DEARER` times its price, so that the
+    plan takes as little as it can of what is not there, for least money; what it takes of it is then
+    made obtainable, and the view is solved again at its true prices.
+demand
+    Less of one model: all others must be served whole (their `floor` is 1), and it as far as it can be.
+slo
+    A looser latency limit of one model, the first on a ladder of factors that serves all; its templates
+    are built anew for each.
+
+Every change that is told was solved: the plan that it leads to serves everything, at the cost stated. Where
+the time ends or a search finds nothing, there is no change of that kind here, which does not say that
+there is none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from coral.core.plan.explain.figure import cost
+from coral.core.plan.explain.questions import Rebuilt
+from coral.core.plan.explain.solves import Solves
+from coral.core.plan.explain.what_if import model_path, offer_path, with_demand, with_offer, with_slo
+from coral.errors import CoralError
+from coral.hookspecs.planner import Library, View
+from coral.types.hardware import Offer
+from coral.types.model import ModelSpec, Phase
+from coral.types.plan import Plan, PlannedMachines
+
+DEARER = 10.0
+LEAST_PRICE = 1e-3
+"""USD/h of what cannot be had, where its price is 0."""
+ENOUGH = 10_000
+LADDER = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
+FAR_LADDER = tuple(10.0**e for e in range(2, 13))
+"""Only for a service that has no template at all."""
+FEW = 3
+
+
+class Mend(Struct, frozen=True, kw_only=True):
+    """`what_if`: the change as arguments of `--what-if`. `cost_usd_h` and `gap` are those of the plan after it."""
+
+    kind: Literal["supply", "demand", "slo"]
+    about: str
+    what_if: tuple[str, ...]
+    cost_usd_h: float
+    gap: float | None
+
+
+def mends(
+    view: View, library: Library, plan: Plan, solves: Solves, *, rebuilt: Rebuilt | None = None
+) -> tuple[Mend, ...]:
+    """None where the plan serves all. Of each kind the least found within the time of `solves`."""
+    if plan.satisfied:
+        return ()
+    found = list(_supply(view, library, solves))
+    if rebuilt is not None:
+        found += _slos(view, library, plan, solves, rebuilt)
+    found += _demand(view, library, plan, solves)
+    return tuple(found)
+
+
+def _supply(view: View, library: Library, solves: Solves) -> Iterator[Mend]:
+    """The least combination; where it is of several offers, also those of them that suffice alone."""
+    extra = {one.key: _unheard_of(one) for one in view.offers}
+    soft = solves.plan(replace(view, offers=(*view.offers, *extra.values())), library)
+    if soft is None or not soft.satisfied:
+        return
+    short = {
+        one.key: sum(m.new for m in soft.machines if _of(extra[one.key]) == _priced(m)) for one in view.offers
+    }
+    short = {key: count for key, count in short.items() if count > 0}
+    if not short:
+        return
+    mend = _supplied(view, library, solves, short)
+    if mend is not None:
+        yield mend
+    if len(short) > 1:
+        for key in sorted(short, key=lambda key: -short[key])[:FEW]:
+            alone = _alone(view, library, solves, key)
+            if alone is not None:
+                yield alone
+
+
+def _alone(view: View, library: Library, solves: Solves, key: str) -> Mend | None:
+    """More of one offer only."""
+    offer = next(one for one in view.offers if one.key == key)
+    unheard_of = _unheard_of(offer)
+    soft = solves.plan(replace(view, offers=(*view.offers, unheard_of)), library)
+    if soft is None or not soft.satisfied:
+        return None
+    count = sum(m.new for m in soft.machines if _of(unheard_of) == _priced(m))
+    return _supplied(view, library, solves, {key: count}) if count else None
+
+
+def _supplied(view: View, library: Library, solves: Solves, short: dict[str, int]) -> Mend | None:
+    """Solved again at true prices with so many more of each offer."""
+    changed = view
+    what_if, about = [], []
+    for one in view.offers:
+        if one.key in short:
+            most = one.obtainable + short[one.key]
+            changed = with_offer(changed, one.key, obtainable=most)
+            what_if.append(f"{offer_path(one, 'obtainable')}={most}")
+            about.append(f"{short[one.key]} more {one.machine_type.name} ({one.market}) in {one.domain}")
+    after = solves.plan(changed, library)
+    return _mend("supply", ", ".join(about), what_if, after)
+
+
+def _unheard_of(offer: Offer) -> Offer:
+    price = offer.price_usd_h * DEARER if offer.price_usd_h > 0 else LEAST_PRICE
+    return replace(offer, price_usd_h=price, obtainable=ENOUGH)
+
+
+def _of(offer: Offer) -> tuple[object, ...]:
+    return (offer.machine_type.name, offer.domain, offer.market, offer.price_usd_h)
+
+
+def _priced(planned: PlannedMachines) -> tuple[object, ...]:
+    return (planned.machine_type, planned.domain, planned.market, planned.price_usd_h)
+
+
+def _demand(view: View, library: Library, plan: Plan, solves: Solves) -> Iterator[Mend]:
+    for spec in _unmet(view, plan)[:FEW]:
+        others = tuple(one if one.name == spec.name else replace(one, floor=1.0) for one in view.models)
+        most = solves.plan(replace(view, models=others), library)
+        if most is None or not all(one.met for one in most.services if one.model != spec.name):
+            continue
+        fraction = min(one.fraction for one in most.services if one.model == spec.name)
+        requests_per_s = _floored(spec.demand.requests_per_s * fraction)
+        after = solves.plan(with_demand(view, spec.name, requests_per_s), library)
+        about = (
+            f"{requests_per_s:g} requests/s of {spec.name} instead of {spec.demand.requests_per_s:g}"
+            f" ({requests_per_s / spec.demand.requests_per_s:.1%})"
+        )
+        mend = _mend("demand", about, [f"{model_path(spec, 'demand')}={requests_per_s:.12g}"], after)
+        if mend is not None:
+            yield mend
+
+
+def _floored(requests_per_s: float) -> float:
+    """Rounded down to four digits, but for what rounding has lost."""
+    if requests_per_s <= 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(requests_per_s)) - 3)
+    return float(f"{math.floor(requests_per_s * (1 + 1e-9) / unit) * unit:.12g}")
+
+
+def _slos(view: View, library: Library, plan: Plan, solves: Solves, rebuilt: Rebuilt) -> Iterator[Mend]:
+    for spec in _unmet(view, plan)[:FEW]:
+        for limit in ("prefill", "decode"):
+            short = [
+                one.phase
+                for one in plan.services
+                if one.model == spec.name and not one.met and one.phase in (limit, "mixed")
+            ]
+            if short:
+                mend = _loosened(view, spec, limit, short[0], library, solves, rebuilt)
+                if mend is not None:
+                    yield mend
+
+
+def _loosened(
+    view: View,
+    spec: ModelSpec,
+    limit: str,
+    phase: Phase,
+    library: Library,
+    solves: Solves,
+    rebuilt: Rebuilt,
+) -> Mend | None:
+    now = spec.slo.prefill_s if limit == "prefill" else spec.slo.decode_s
+    none = not (library.table(spec.name, phase).throughput > 0).any()
+    for factor in (*LADDER, *FAR_LADDER) if none else LADDER:
+        if solves.over:
+            return None
+        looser = round(now * factor, 12)
+        changed = (
+            with_slo(view, spec.name, prefill_s=looser)
+            if limit == "prefill"
+            else with_slo(view, spec.name, decode_s=looser)
+        )
+        try:
+            built = rebuilt(changed)
+        except CoralError:
+            return None
+        if not (built.table(spec.name, phase).throughput > 0).any():
+            continue
+        after = solves.plan(changed, built)
+        about = f"{limit} of {spec.name} in {_duration(looser)} instead of {_duration(now)}"
+        what_if = [f"{model_path(spec, f'slo.{limit}')}={_duration(looser)}"]
+        mend = _mend("slo", about, what_if, after)
+        if mend is not None:
+            return mend
+    return None
+
+
+def _duration(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:.12g}s"
+    return f"{seconds * 1e3:.12g}ms" if seconds >= 1e-3 else f"{seconds * 1e6:.12g}us"
+
+
+def _unmet(view: View, plan: Plan) -> list[ModelSpec]:
+    """Models with unmet demand, the worst served first."""
+    worst: dict[str, float] = {}
+    for one in plan.services:
+        if not one.met:
+            worst[one.model] = min(worst.get(one.model, 1.0), one.fraction)
+    models = [one for one in view.models if one.name in worst]
+    return sorted(models, key=lambda one: (worst[one.name], one.name))
+
+
+def _mend(
+    kind: Literal["supply", "demand", "slo"], about: str, what_if: list[str], after: Plan | None
+) -> Mend | None:
+    if after is None or not after.satisfied:
+        return None
+    gap = after.certificate.gap if after.certificate is not None else None
+    return Mend(kind=kind, about=about, what_if=tuple(what_if), cost_usd_h=cost(after), gap=gap)
