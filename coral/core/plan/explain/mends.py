@@ -45,7 +45,7 @@ FEW = 3
 
 
 class Mend(Struct, frozen=True, kw_only=True):
-    """`what_if`: the change as arguments of `--what-if`. `cost_usd_h` and `gap` are those of the plan after it."""
+    """`what_if`: the change as arguments of `--what-if`. `cost_usd_h` and `gap`: of the plan after it."""
 
     kind: Literal["supply", "demand", "slo"]
     about: str

@@ -59,14 +59,18 @@ def questions(
     rebuilt: Rebuilt | None,
 ) -> list[Question]:
     """The `few` most promising of each kind, and a second best for every service; one of each kind first,
-    so that all kinds have an answer where the time is short."""
+    so that all kinds have an answer where the time is short. Where not all demand is served it is only
+    asked what more of an offer would serve, and less of a machine would not."""
     kinds = [
         _offers(view, library, plan, guess)[:few],
-        _demand(view, library, guess)[:few],
-        list(_templates(view, library, plan)),
         _machines(view, library, plan)[:few],
-        [] if rebuilt is None else _slos(view, plan, rebuilt)[:few],
     ]
+    if plan.satisfied:
+        kinds += [
+            _demand(view, library, guess)[:few],
+            list(_templates(view, library, plan)),
+            [] if rebuilt is None else _slos(view, plan, rebuilt)[:few],
+        ]
     return [one for rank in zip_longest(*kinds) for one in rank if one is not None]
 
 
