@@ -84,7 +84,7 @@ def show_plan(found: Plan) -> None:
 def show_what_if(changes: tuple[Change, ...], both: Changes) -> None:
     """The changes asked for, and both plans side by side."""
     for change in changes:
-        typer.echo(f"what if {change.path} were {change.after:g} and not {change.before:g}")
+        typer.echo(f"what if {change.path} were {_value(change.after)} and not {_value(change.before)}")
     _show_changes(both)
 
 
@@ -123,6 +123,10 @@ def _show_changes(found: Changes) -> None:
         if not (pair.same and not pair.before):
             before, after = pair.before or 0.0, pair.after or 0.0
             typer.echo(f"{name:<15} {before:,.4f} → {after:,.4f} USD/h ({_signed(after - before)})")
+
+
+def _value(number: float | None) -> str:
+    return "without limit" if number is None else f"{number:.12g}"
 
 
 def _pair(pair: Pair) -> tuple[str, str]:

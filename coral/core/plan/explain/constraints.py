@@ -19,7 +19,7 @@ from coral.types.plan import Plan, Service
 class Constraint(Struct, frozen=True, kw_only=True):
     """`used` of `limit` in `unit`; `binds` says whether there is nothing left that helps."""
 
-    kind: Literal["supply", "demand", "budget", "gpus", "floor"]
+    kind: Literal["supply", "demand", "budget", "gpus"]
     about: str
     used: float
     limit: float
@@ -87,19 +87,24 @@ def _caps(view: View, plan: Plan) -> list[Constraint]:
         )
     for spec in view.models:
         if spec.max_gpus is not None:
-            gpus = sum(
-                one.count * sum(kind.count * n for kind, n in one.template.nodes.items())
-                for one in plan.instances
-                if one.template.model == spec.name
-            )
+            taken = gpus(plan, spec.name)
             found.append(
                 Constraint(
                     kind="gpus",
                     about=spec.name,
-                    used=gpus,
+                    used=taken,
                     limit=spec.max_gpus,
                     unit="GPUs",
-                    binds=gpus >= spec.max_gpus,
+                    binds=taken >= spec.max_gpus,
                 )
             )
     return found
+
+
+def gpus(plan: Plan, model: str) -> int:
+    """GPUs that the model's instances take."""
+    return sum(
+        one.count * sum(kind.count * n for kind, n in one.template.nodes.items())
+        for one in plan.instances
+        if one.template.model == model
+    )

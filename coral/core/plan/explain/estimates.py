@@ -55,7 +55,9 @@ def _relaxed(view: View, library: Library, solver: Solver, limit_s: float | None
     problem = state(view, library)
     formulation = formulate(problem)
     program = formulation.builder.build()
-    relaxed = replace(program, integer=np.zeros(program.columns, dtype=np.bool_))
+    upper = program.upper.copy()
+    upper[formulation.nu[problem.columns.kept < 0]] = np.inf  # what the rows imply must not bear their price
+    relaxed = replace(program, upper=upper, integer=np.zeros(program.columns, dtype=np.bool_))
     try:
         solution = solver.solve(relaxed, work_limit=None, time_limit_s=limit_s, gap=view.options.gap)
     except SolverError:

@@ -5,7 +5,8 @@ Let a* and b* be the least costs before and after a change, each between a plan'
     bound(after) - cost(before)  ≤  b* - a*  ≤  cost(after) - bound(before)
 
 The change is told apart from nothing where this range does not hold 0. Where a change can only take
-something away (a machine, a template) b* ≥ a*, where it can only add b* ≤ a*: the range ends at 0 then.
+something away (a template) b* ≥ a*, where it can only add b* ≤ a*: the range ends at 0 then. It can do
+either where it also moves the mean prices by which initialization is charged.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from msgspec import Struct
 from coral.types.plan import ROUNDING, Plan
 
 How = Literal["re-solved", "estimated"]
-Direction = Literal["dearer", "cheaper"]
-"""What a change can do at most: take away, so that plans are dearer, or add."""
+Direction = Literal["dearer", "cheaper", "either"]
+"""What a change can do at most: take away, so that plans are dearer, or add, or both."""
 
 
 class Served(Struct, frozen=True, kw_only=True):
@@ -64,7 +65,7 @@ def difference(before: Plan, after: Plan, direction: Direction) -> Figure:
     most = after.certificate.cost_usd_h - before.certificate.bound_usd_h
     if direction == "dearer":
         least, usd_h, most = max(least, 0.0), max(usd_h, 0.0), max(most, 0.0)
-    else:
+    elif direction == "cheaper":
         least, usd_h, most = min(least, 0.0), min(usd_h, 0.0), min(most, 0.0)
     seen = 1e-6 * max(1.0, cost(before))
     return Figure(

@@ -1,5 +1,7 @@
 """Where not all demand can be served: the least changes, one at a time, after which it can.
 
+limit
+    A budget, or a model's limit on GPUs or cost, that is higher: what the plan needs that knows none.
 supply
     More of some offers. Each offer is doubled by one without end at `DEARER` times its price, so that the
     plan takes as little as it can of what is not there, for least money; what it takes of it is then
@@ -18,16 +20,18 @@ there is none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from coral.core.plan.explain.constraints import gpus
 from coral.core.plan.explain.figure import cost
 from coral.core.plan.explain.questions import Rebuilt
 from coral.core.plan.explain.solves import Solves
-from coral.core.plan.explain.what_if import model_path, offer_path, with_demand, with_offer, with_slo
+from coral.core.plan.explain.what_if import model_path, offer_path, with_demand, with_limit, with_offer
 from coral.errors import CoralError
 from coral.hookspecs.planner import Library, View
 from coral.types.hardware import Offer
@@ -41,13 +45,15 @@ ENOUGH = 10_000
 LADDER = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 FAR_LADDER = tuple(10.0**e for e in range(2, 13))
 """Only for a service that has no template at all."""
+BETWEEN = (0.2, 0.5)
+"""Of the step of the far ladder that serves all: whether less does."""
 FEW = 3
 
 
 class Mend(Struct, frozen=True, kw_only=True):
     """`what_if`: the change as arguments of `--what-if`. `cost_usd_h` and `gap`: of the plan after it."""
 
-    kind: Literal["supply", "demand", "slo"]
+    kind: Literal["limit", "supply", "demand", "slo"]
     about: str
     what_if: tuple[str, ...]
     cost_usd_h: float
@@ -60,11 +66,49 @@ def mends(
     """None where the plan serves all. Of each kind the least found within the time of `solves`."""
     if plan.satisfied:
         return ()
-    found = list(_supply(view, library, solves))
+    found = [*_caps(view, library, solves), *_supply(view, library, solves)]
     if rebuilt is not None:
         found += _slos(view, library, plan, solves, rebuilt)
     found += _demand(view, library, plan, solves)
     return tuple(found)
+
+
+def _caps(view: View, library: Library, solves: Solves) -> Iterator[Mend]:
+    """A budget or a model's limit on GPUs raised to what is needed then; other limits of a model dropped."""
+    if view.options.budget_usd_h is not None:
+        free = replace(view, options=replace(view.options, budget_usd_h=None))
+        yield from _raised(free, library, solves, "plan.budget", lambda plan: _ceiled(plan.price_usd_h))
+    for spec in view.models:
+        if spec.max_gpus is not None:
+            free = _with_model(view, replace(spec, max_gpus=None))
+            path = model_path(spec, "max_gpus")
+            yield from _raised(free, library, solves, path, partial(gpus, model=spec.name))
+        if spec.max_cost_usd_h is not None:
+            free = _with_model(view, replace(spec, max_cost_usd_h=None))
+            yield from _raised(free, library, solves, model_path(spec, "max_cost"), None)
+
+
+def _raised(
+    free: View, library: Library, solves: Solves, path: str, needed: Callable[[Plan], float] | None
+) -> Iterator[Mend]:
+    after = solves.plan(free, library)
+    if after is None or not after.satisfied:
+        return
+    value = "null" if needed is None else f"{needed(after):.12g}"
+    about = f"{path} of {value}" if needed is not None else f"no {path}"
+    mend = _mend("limit", about, [f"{path}={value}"], after)
+    if mend is not None:
+        yield mend
+
+
+def _with_model(view: View, changed: ModelSpec) -> View:
+    models = tuple(changed if one.name == changed.name else one for one in view.models)
+    return replace(view, models=models)
+
+
+def _ceiled(usd_h: float) -> float:
+    """Up to a hundredth."""
+    return math.ceil(usd_h * 100 - 1e-6) / 100
 
 
 def _supply(view: View, library: Library, solves: Solves) -> Iterator[Mend]:
@@ -177,28 +221,30 @@ def _loosened(
     rebuilt: Rebuilt,
 ) -> Mend | None:
     now = spec.slo.prefill_s if limit == "prefill" else spec.slo.decode_s
-    none = not (library.table(spec.name, phase).throughput > 0).any()
-    for factor in (*LADDER, *FAR_LADDER) if none else LADDER:
-        if solves.over:
-            return None
-        looser = round(now * factor, 12)
-        changed = (
-            with_slo(view, spec.name, prefill_s=looser)
-            if limit == "prefill"
-            else with_slo(view, spec.name, decode_s=looser)
-        )
+
+    def tried(factor: float) -> Mend | None:
+        looser = float(f"{now * factor:.6g}")
+        changed = with_limit(view, spec.name, limit, looser)
         try:
             built = rebuilt(changed)
         except CoralError:
             return None
-        if not (built.table(spec.name, phase).throughput > 0).any():
-            continue
-        after = solves.plan(changed, built)
+        if solves.over or not (built.table(spec.name, phase).throughput > 0).any():
+            return None
         about = f"{limit} of {spec.name} in {_duration(looser)} instead of {_duration(now)}"
         what_if = [f"{model_path(spec, f'slo.{limit}')}={_duration(looser)}"]
-        mend = _mend("slo", about, what_if, after)
+        return _mend("slo", about, what_if, solves.plan(changed, built))
+
+    for factor in LADDER:
+        mend = None if solves.over else tried(factor)
         if mend is not None:
             return mend
+    if (library.table(spec.name, phase).throughput > 0).any():
+        return None
+    for factor in FAR_LADDER:
+        mend = None if solves.over else tried(factor)
+        if mend is not None:
+            return next((nearer for share in BETWEEN if (nearer := tried(factor * share))), mend)
     return None
 
 
@@ -219,7 +265,7 @@ def _unmet(view: View, plan: Plan) -> list[ModelSpec]:
 
 
 def _mend(
-    kind: Literal["supply", "demand", "slo"], about: str, what_if: list[str], after: Plan | None
+    kind: Literal["limit", "supply", "demand", "slo"], about: str, what_if: list[str], after: Plan | None
 ) -> Mend | None:
     if after is None or not after.satisfied:
         return None

@@ -21,8 +21,9 @@ from msgspec.structs import replace
 from coral.core.plan.explain.estimates import Estimates
 from coral.core.plan.explain.figure import Direction
 from coral.core.plan.explain.forbidden import without
-from coral.core.plan.explain.what_if import model_path, offer_path, with_demand, with_offer, with_slo
+from coral.core.plan.explain.what_if import model_path, offer_path, with_demand, with_limit, with_offer
 from coral.core.plan.explain.wording import nodes_of
+from coral.core.plan.supply import supply
 from coral.hookspecs.planner import Library, View
 from coral.types.hardware import Machine, Offer
 from coral.types.model import ModelSpec
@@ -71,11 +72,37 @@ def questions(
             list(_templates(view, library, plan)),
             [] if rebuilt is None else _slos(view, plan, rebuilt)[:few],
         ]
-    return [one for rank in zip_longest(*kinds) for one in rank if one is not None]
+    asked = [one for rank in zip_longest(*kinds) for one in rank if one is not None]
+    return [one if _same_charges(view, one) else replace(one, direction="either") for one in asked]
 
 
 def used_up(plan: Plan, offer: Offer) -> bool:
     return sum(m.new for m in plan.machines if _same(m, offer)) >= offer.obtainable
+
+
+def _same_charges(view: View, question: Question) -> bool:
+    """Whether initialization of a node is charged alike, or moves the way that the question does."""
+    if all(one.initialization_s == 0 for one in view.models):
+        return True
+    before, after = _charges(view), _charges(question.view)
+    moved = [after[key] - before[key] for key in before.keys() & after.keys()]
+    if question.direction == "dearer":
+        return all(one >= 0 for one in moved)
+    return all(one <= 0 for one in moved)
+
+
+def _charges(view: View) -> dict[tuple[object, ...], float]:
+    """κ of a node, by domain, market or any, GPU, and size where nodes are whole machines."""
+    have = supply(view)
+    found: dict[tuple[object, ...], float] = {}
+    for one in have.lots:
+        for market in (None, one.market):
+            if view.options.slices:
+                found[one.domain, market, one.gpu] = have.gpu_price(one.domain, one.gpu, market)
+            else:
+                price = have.node_price(one.domain, one.gpu, one.gpus, market)
+                found[one.domain, market, one.gpu, one.gpus] = price
+    return found
 
 
 def _offers(view: View, library: Library, plan: Plan, guess: Estimates) -> list[Question]:
@@ -157,7 +184,7 @@ def _machines(view: View, library: Library, plan: Plan) -> list[Question]:
 
 def withheld(view: View, planned: PlannedMachines) -> View | None:
     """The view in which one planned machine cannot be had: a new one, or else the held one on which the
-    fewest nodes run."""
+    fewest nodes run, which is lost with what runs there."""
     if planned.new > 0:
         offers, taken = [], planned.new - 1
         for one in view.offers:
@@ -172,7 +199,11 @@ def withheld(view: View, planned: PlannedMachines) -> View | None:
         return None
     nodes = [node.machine_id for one in view.running for node in one.nodes]
     gone = min(held, key=lambda one: (nodes.count(one.id), one.id))
-    return replace(view, machines=tuple(one for one in view.machines if one.id != gone.id))
+    return replace(
+        view,
+        machines=tuple(one for one in view.machines if one.id != gone.id),
+        running=tuple(one for one in view.running if all(n.machine_id != gone.id for n in one.nodes)),
+    )
 
 
 def _slos(view: View, plan: Plan, rebuilt: Rebuilt) -> list[Question]:
@@ -194,11 +225,7 @@ def _slos(view: View, plan: Plan, rebuilt: Rebuilt) -> list[Question]:
 def _slo(view: View, spec: ModelSpec, limit: str, rebuilt: Rebuilt) -> Question:
     now = spec.slo.prefill_s if limit == "prefill" else spec.slo.decode_s
     looser = round(now * LOOSER, 12)
-    changed = (
-        with_slo(view, spec.name, prefill_s=looser)
-        if limit == "prefill"
-        else with_slo(view, spec.name, decode_s=looser)
-    )
+    changed = with_limit(view, spec.name, limit, looser)
     return Question(
         kind="slo",
         about=f"{spec.name} {limit} in {looser * 1e3:.4g} ms, not {now * 1e3:.4g} ms",

@@ -6,7 +6,9 @@
     offers."aws/us-east-2:g6e.xlarge:on_demand".obtainable=8     machines that can be had
     models."qwen3-32b".demand=12                                 requests/s
     models."qwen3-32b".slo.prefill=2s                            also slo.decode
-    models."qwen3-32b".priority=2
+    models."qwen3-32b".max_gpus=8                                also max_cost (USD/h), null for no limit
+    models."qwen3-32b".floor=0.5                                 also priority, survive_zone, survive_machine
+    plan.budget=40                                               USD/h, null for none; also spot_share
 
 An SLO changes which templates there are: whoever plans builds those of the models in `rebuilt` anew.
 """
@@ -15,7 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,18 +29,18 @@ from coral.errors import UsageError
 from coral.hookspecs.options import Duration, near_miss
 from coral.hookspecs.planner import View
 from coral.types.hardware import Offer
-from coral.types.model import ModelSpec
+from coral.types.model import ModelSpec, Slo
 
 MOST_SHOWN = 8
 EXAMPLE = 'models."qwen3-32b".demand=12 or offers."aws/us-east-2:g6e.xlarge:on_demand".price=1.5'
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One figure; durations are seconds."""
+    """One figure; durations are seconds, None is no limit."""
 
     path: str
-    before: float
-    after: float
+    before: float | None
+    after: float | None
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):
@@ -77,26 +80,25 @@ def model_path(model: ModelSpec, field: str) -> str:
     return f'models."{model.name}".{field}'
 
 
-def with_slo(view: View, name: str, *, prefill_s: float | None = None, decode_s: float | None = None) -> View:
-    """A model's SLO changed, also that of what runs of it: it does what it did."""
-
-    def moved(spec: ModelSpec) -> ModelSpec:
-        prefill = spec.slo.prefill_s if prefill_s is None else prefill_s
-        decode = spec.slo.decode_s if decode_s is None else decode_s
-        return replace(spec, slo=replace(spec.slo, prefill_s=prefill, decode_s=decode))
-
-    models = tuple(moved(spec) if spec.name == name else spec for spec in view.models)
-    slos = {spec.name: (old.slo, spec.slo) for old, spec in zip(view.models, models, strict=True)}
+def with_slo(view: View, name: str, slo: Slo) -> View:
+    """A model's SLO changed; where it is no tighter, also that of what runs of it: it does what it did."""
+    old = next(one.slo for one in view.models if one.name == name)
+    looser = slo.prefill_s >= old.prefill_s and slo.decode_s >= old.decode_s
     running = tuple(
-        replace(one, template=replace(one.template, slo=slos[name][1]))
-        if one.template.model == name
-        and one.template.slo == slos[name][0]
-        and slos[name][1].prefill_s >= slos[name][0].prefill_s
-        and slos[name][1].decode_s >= slos[name][0].decode_s
+        replace(one, template=replace(one.template, slo=slo))
+        if looser and one.template.model == name and one.template.slo == old
         else one
         for one in view.running
     )
+    models = tuple(replace(spec, slo=slo) if spec.name == name else spec for spec in view.models)
     return replace(view, models=models, running=running)
+
+
+def with_limit(view: View, name: str, limit: str, seconds: float) -> View:
+    """`limit`: prefill or decode."""
+    old = next(one.slo for one in view.models if one.name == name)
+    changed = replace(old, prefill_s=seconds) if limit == "prefill" else replace(old, decode_s=seconds)
+    return with_slo(view, name, changed)
 
 
 def with_demand(view: View, name: str, requests_per_s: float) -> View:
@@ -118,52 +120,49 @@ def with_offer(view: View, key: str, **fields: Any) -> View:
 def _changed(view: View, text: str) -> tuple[View, Change]:
     given = parse_set(text)
     kind, name, field = _known(view, given.keys)
-    number = FIELDS[kind][field](given.value)
-    change = Change(path=_path((kind, name, field)), before=_now(view, kind, name, field), after=number)
-    if kind == "offers":
-        fields = {"price_usd_h": number} if field == "price" else {"obtainable": int(number)}
-        return with_offer(view, name, **fields), change
-    if field == "demand":
-        return with_demand(view, name, number), change
-    if field == "priority":
-        models = tuple(replace(m, priority=number) if m.name == name else m for m in view.models)
-        return replace(view, models=models), change
-    slo = {"prefill_s": number} if field == "slo.prefill" else {"decode_s": number}
-    return with_slo(view, name, **slo), change
+    known = FIELDS[kind][field]
+    value = known.read(given.value)
+    path = f"{kind}.{field}" if kind == "plan" else f'{kind}."{name}".{field}'
 
+    def change(of: Any) -> Change:
+        return Change(path=path, before=known.now(of), after=value)
 
-def _now(view: View, kind: str, name: str, field: str) -> float:
+    if kind == "plan":
+        return replace(view, options=known.put(view.options, value)), change(view.options)
     if kind == "offers":
         offer = next(one for one in view.offers if one.key == name)
-        return offer.price_usd_h if field == "price" else offer.obtainable
+        offers = tuple(known.put(one, value) if one is offer else one for one in view.offers)
+        return replace(view, offers=offers), change(offer)
     spec = next(one for one in view.models if one.name == name)
-    return {
-        "demand": spec.demand.requests_per_s,
-        "slo.prefill": spec.slo.prefill_s,
-        "slo.decode": spec.slo.decode_s,
-        "priority": spec.priority,
-    }[field]
+    models = tuple(known.put(one, value) if one is spec else one for one in view.models)
+    if field.startswith("slo."):
+        return with_slo(view, name, known.put(spec, value).slo), change(spec)
+    return replace(view, models=models), change(spec)
 
 
 def _known(view: View, keys: Sequence[str]) -> tuple[str, str, str]:
-    """(kind, name, field) of a path. Raises ValueError with a near miss."""
-    names = {"models": [one.name for one in view.models], "offers": [one.key for one in view.offers]}
+    """(kind, name, field) of a path; a plan has no name. Raises ValueError with a near miss."""
     kind, rest = keys[0], keys[1:]
-    if kind not in names:
-        raise ValueError(f"there is no {kind!r}" + _meant(kind, names))
-    if not rest:
-        raise ValueError(f"{kind} needs a name" + _meant("", [f'{kind}."{name}"' for name in names[kind]]))
-    if rest[0] not in names[kind]:
-        bare = next((name for name in names[kind] if ".".join(rest).startswith(f"{name}.")), None)
-        if bare is not None:
-            raise ValueError(f'quote the name: {kind}."{bare}"')
-        quoted = [f'{kind}."{name}"' for name in names[kind]]
-        word = f'{kind}."{rest[0]}"'
-        raise ValueError(f"there is no {word}" + _meant(word, quoted))
-    field = ".".join(rest[1:])
+    if kind not in FIELDS:
+        raise ValueError(f"there is no {kind!r}" + _meant(kind, FIELDS))
+    if kind == "plan":
+        name, field = "", ".".join(rest)
+    else:
+        names = [one.name for one in view.models] if kind == "models" else [one.key for one in view.offers]
+        quoted = [f'{kind}."{name}"' for name in names]
+        if not rest:
+            raise ValueError(f"{kind} needs a name" + _meant("", quoted))
+        name, field = rest[0], ".".join(rest[1:])
+        if name not in names:
+            bare = next((one for one in names if ".".join(rest).startswith(f"{one}.")), None)
+            if bare is not None:
+                raise ValueError(f'quote the name: {kind}."{bare}"')
+            word = f'{kind}."{name}"'
+            raise ValueError(f"there is no {word}" + _meant(word, quoted))
     if field not in FIELDS[kind]:
-        raise ValueError(f"{_path(keys[:2])} has no {field or 'value'}" + _meant(field, FIELDS[kind]))
-    return kind, rest[0], field
+        where = kind if kind == "plan" else f'{kind}."{name}"'
+        raise ValueError(f"{where} has no {field or 'value'}" + _meant(field, FIELDS[kind]))
+    return kind, name, field
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
@@ -210,13 +209,66 @@ def _duration(value: Any) -> float:
     return seconds
 
 
-def _path(keys: Sequence[str]) -> str:
-    """`models."qwen3-32b".slo.decode`."""
-    return f'{keys[0]}."{keys[1]}"' + "".join(f".{key}" for key in keys[2:])
+def _share(value: Any) -> float:
+    if not 0 <= _number(value) <= 1:
+        raise ValueError(f"{value!r} is no share between 0 and 1")
+    return _number(value)
 
 
-FIELDS: dict[str, dict[str, Callable[[Any], float]]] = {
-    "offers": {"price": _least_0, "obtainable": _whole},
-    "models": {"demand": _least_0, "slo.prefill": _duration, "slo.decode": _duration, "priority": _positive},
+def _or_none(read: Callable[[Any], float]) -> Callable[[Any], float | None]:
+    return lambda value: None if value is None else read(value)
+
+
+class _Field(NamedTuple):
+    """How a value is read, what it is now, and what it is set in."""
+
+    read: Callable[[Any], float | None]
+    now: Callable[[Any], float | None]
+    put: Callable[[Any, Any], Any]
+
+
+def _plain(read: Callable[[Any], float | None], name: str) -> _Field:
+    return _Field(read, attrgetter(name), lambda of, value: replace(of, **{name: value}))
+
+
+def _requests(spec: ModelSpec, value: float) -> ModelSpec:
+    return replace(spec, demand=replace(spec.demand, requests_per_s=value))
+
+
+FIELDS: dict[str, dict[str, _Field]] = {
+    "offers": {
+        "price": _plain(_least_0, "price_usd_h"),
+        "obtainable": _Field(
+            _whole, attrgetter("obtainable"), lambda offer, value: replace(offer, obtainable=int(value))
+        ),
+        "preemption": _plain(_least_0, "preemption_per_h"),
+    },
+    "models": {
+        "demand": _Field(_least_0, attrgetter("demand.requests_per_s"), _requests),
+        "slo.prefill": _Field(
+            _duration,
+            attrgetter("slo.prefill_s"),
+            lambda spec, value: replace(spec, slo=replace(spec.slo, prefill_s=value)),
+        ),
+        "slo.decode": _Field(
+            _duration,
+            attrgetter("slo.decode_s"),
+            lambda spec, value: replace(spec, slo=replace(spec.slo, decode_s=value)),
+        ),
+        "priority": _plain(_positive, "priority"),
+        "floor": _plain(_share, "floor"),
+        "max_gpus": _Field(
+            _or_none(_whole),
+            attrgetter("max_gpus"),
+            lambda spec, value: replace(spec, max_gpus=None if value is None else int(value)),
+        ),
+        "max_cost": _plain(_or_none(_least_0), "max_cost_usd_h"),
+        "survive_zone": _plain(_share, "survive_zone"),
+        "survive_machine": _plain(_share, "survive_machine"),
+    },
+    "plan": {
+        "budget": _plain(_or_none(_least_0), "budget_usd_h"),
+        "spot_share": _plain(_share, "spot_share"),
+    },
 }
-"""What may be changed, and how its value is read."""
+"""What may be changed."""

@@ -47,6 +47,29 @@ def test_the_last_of_two_counts() -> None:
     assert found.rebuilt == ()
 
 
+def test_limits_are_set_and_dropped() -> None:
+    found = what_if(
+        VIEW,
+        [
+            "plan.budget=5",
+            "plan.budget=null",
+            "plan.spot_share=0.5",
+            "models.other.max_gpus=4",
+            "models.other.max_cost=2.5",
+            "models.other.floor=0.25",
+            "models.other.survive_zone=0.5",
+            "models.other.survive_machine=1",
+            f'offers."{KEY}".preemption=0.1',
+        ],
+    )
+    assert (found.view.options.budget_usd_h, found.view.options.spot_share) == (None, 0.5)
+    assert [(c.before, c.after) for c in found.changes[:2]] == [(None, 5.0), (5.0, None)]
+    spec = found.view.models[1]
+    assert (spec.max_gpus, spec.max_cost_usd_h, spec.floor) == (4, 2.5, 0.25)
+    assert (spec.survive_zone, spec.survive_machine) == (0.5, 1.0)
+    assert found.view.offers[0].preemption_per_h == 0.1
+
+
 @pytest.mark.parametrize(("slo", "kept"), [("3s", True), ("500ms", False)])
 def test_what_runs_goes_on_under_a_looser_slo_only(slo: str, kept: bool) -> None:
     running = RunningInstance(id="i", template=template("other", "a", 5.0), domain=HOME)
@@ -60,7 +83,11 @@ def test_what_runs_goes_on_under_a_looser_slo_only(slo: str, kept: bool) -> None
         ("modles.other.demand=1", "did you mean models?"),
         ("models.othr.demand=1", 'did you mean models."other"?'),
         ("models.other.demnd=1", "did you mean demand?"),
-        ("models.other=1", "there is demand, slo.prefill, slo.decode, priority"),
+        ("models.other=1", "there is demand, slo.prefill, slo.decode, priority, floor, max_gpus"),
+        ("models.other.floor=1.5", "no share between 0 and 1"),
+        ("models.other.max_gpus=2.5", "not a whole number"),
+        ("plan.bugdet=1", "plan has no bugdet (did you mean budget?)"),
+        ("plan=1", "plan has no value; there is budget, spot_share"),
         ("models=1", 'models needs a name; there is models."m-1.5", models."other"'),
         ("models.m-1.5.demand=1", 'quote the name: models."m-1.5"'),
         (f"offers.{KEY}.price=1", f'quote the name: offers."{KEY}"'),
