@@ -131,13 +131,17 @@ def random_world(
     running: int = 0,
     scarce: float = 1.0,
     mixed: bool = False,
+    choose: bool = False,
     initialization_s: float = 0.0,
 ) -> World:
     """Two GPU models, templates of one or two nodes, `most` machines of an offer; demand such that a few
-    machines serve it, times `scarce`. Running instances sit on held machines, packed at random."""
+    machines serve it, times `scarce`. Running instances sit on held machines, packed at random. `choose`:
+    each model has templates of all three phases."""
     draw = np.random.default_rng(seed)
     names = [f"m{i}" for i in range(models)]
     phases: tuple[Phase, ...] = ("mixed",) if mixed else ("prefill", "decode")
+    if choose:
+        phases = ("prefill", "decode", "mixed")
     kinds = [NodeType(gpu, size) for gpu in ("a", "b") for size in sizes]
     library = MemoryLibrary(
         template for name in names for phase in phases for template in _templates(draw, name, phase, kinds)

@@ -18,9 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from coral.core.plan.draft import Draft
 from coral.core.plan.problem import Problem
+from coral.hookspecs.planner import View
 from coral.types.program import Floats, Ints
 
 TOLERANCE = 1e-6
@@ -67,6 +69,24 @@ def limit(draft: Draft, problem: Problem, nu: Ints, priced: Iterable[tuple[int, 
         row = draft.rows("budget", 1, upper=budget)
         machines = list(priced)
         draft.builder.entries(row, [column for column, _ in machines], [price for _, price in machines])
+
+
+def limits_of(view: View) -> list[str]:
+    """The budget and caps of a view, in words."""
+    found = []
+    if view.options.budget_usd_h is not None:
+        found.append(f"the budget of {view.options.budget_usd_h:.6g} USD/h")
+    for spec in view.models:
+        if spec.max_cost_usd_h is not None:
+            found.append(f"the cap of {spec.max_cost_usd_h:.6g} USD/h on {spec.name}")
+        if spec.max_gpus is not None:
+            found.append(f"the cap of {spec.max_gpus} GPUs on {spec.name}")
+    return found
+
+
+def without_limits(view: View) -> View:
+    models = tuple(replace(spec, max_cost_usd_h=None, max_gpus=None) for spec in view.models)
+    return replace(view, models=models, options=replace(view.options, budget_usd_h=None))
 
 
 def exceeded(problem: Problem, counts: Ints, machines: Sequence[Sequence[int]]) -> list[str]:

@@ -11,12 +11,12 @@ so that Σ T ν - loss ≥ y holds iff for some μ::
 
     Σ_τ min(T(τ), k_τ μ) ν_τ  ≥  y + G μ          with T(τ) for columns that cannot be there
 
-a row with its own cut of T for each μ; a binary z_μ says which one is to hold. The best μ is one of the
-T/k, so with all of them the rows are exact for the relaxed loss; where there are more than `MOST`, that
-many of them spread over their range are kept: safe, and a little dearer. Where nodes are whole machines
-(k = G) the relaxed loss is the loss: the largest T that runs. With slices it is an upper bound: several
-services of a domain are each counted with all of the machine, and the knapsack is relaxed. z_0 says that
-there is no such machine (N = 0).
+a row with its own cut of T for each μ; a binary z_μ says which one is to hold. The best μ is 0 or one of
+the T/k, so with all of them the rows are exact for the relaxed loss; where there are more than `MOST`,
+that many of them spread over their range are kept: safe, and a little dearer. Where nodes are whole
+machines (k = G) the relaxed loss is the loss: the largest T that runs. With slices it is an upper bound:
+several services of a domain are each counted with all of the machine, and the knapsack is relaxed. z_0
+says that there is no such machine (N = 0).
 
 Reductions. T is cut at q d before all else (d): what survives is at least q d iff that of min(T, q d) is.
 k_A, k_B ≥ k_τ for the parts of a split template, so min(T, kμ) of the parts is at least that of the whole
@@ -221,9 +221,12 @@ class Endurance:
 
 
 def _levels(rate: Floats, least: Floats) -> Floats:
-    """The μ/d to choose from: all T/(k d) of the columns that may be there, or `MOST` spread over them."""
+    """The μ/d to choose from: 0 (nothing of what may be there counts) and all T/(k d) of the columns that may
+    be there, or `MOST` spread over them; none where no column may be there."""
     there = least > 0
-    ratios: Floats = np.unique(rate[there] / least[there])
+    if not there.any():
+        return np.zeros(0)
+    ratios: Floats = np.unique(np.r_[0.0, rate[there] / least[there]])
     if len(ratios) > MOST:
         ratios = ratios[np.unique(np.linspace(0, len(ratios) - 1, MOST).round().astype(np.int64))]
     return ratios

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from coral.core.plan.limits import limits_of
 from coral.core.plan.problem import Problem
 from coral.types.hardware import NodeType
 from coral.types.plan import Plan, Service
@@ -49,7 +50,8 @@ def _nodes(kinds: Sequence[NodeType], usage: Iterable[int]) -> str:
 
 
 def beyond(problem: Problem, full: Plan) -> str | None:
-    """Which machines a cheapest plan for the whole demand takes that cannot be had now."""
+    """Which machines a cheapest plan for the whole demand takes that cannot be had now, and what limits it
+    leaves aside."""
     obtainable: dict[tuple[str, object, str], int] = {}
     for offer in problem.view.offers:
         key = (offer.machine_type.name, offer.domain, offer.market)
@@ -59,6 +61,9 @@ def beyond(problem: Problem, full: Plan) -> str | None:
         short = planned.new - obtainable.get((planned.machine_type, planned.domain, planned.market), 0)
         if short > 0:
             lines.append(f"{short} more {planned.machine_type} ({planned.market}) in {planned.domain}")
-    if not lines:
+    limits = limits_of(problem.view)
+    if not lines and not limits:
         return None
-    return f"all of it could be served for {full.price_usd_h:.6g} USD/h with " + ", ".join(lines)
+    said = [f"with {', '.join(lines)}"] if lines else []
+    said += [f"without {', '.join(limits)}"] if limits else []
+    return f"all of it could be served for {full.price_usd_h:.6g} USD/h " + ", ".join(said)

@@ -15,6 +15,7 @@ from coral.core.plan.exact.memory import Memory
 from coral.core.plan.formulation import formulate
 from coral.core.plan.greedy import greedy, greedy_plan
 from coral.core.plan.headroom import with_headroom
+from coral.core.plan.limits import without_limits
 from coral.core.plan.missing import beyond, shortages
 from coral.core.plan.paper import paper_allocation, paper_form
 from coral.core.plan.problem import Problem, state
@@ -178,12 +179,13 @@ class CoralPlanner:
         return replace(plan, notes=(why, *plan.notes))
 
     def _beyond(self, problem: Problem, library: Library, solver: Solver, budget: Budget) -> list[str]:
-        """Solve once more as if every offer could be had in any number; a note if that serves all."""
+        """Solve once more as if every offer could be had in any number, without caps and budget; a note if
+        that serves all."""
         if budget.exhausted:
             return []
         view = problem.view
         offers = tuple(replace(offer, obtainable=ENOUGH) for offer in view.offers)
-        ample = state(replace(view, offers=offers), library)
+        ample = state(without_limits(replace(view, offers=offers)), library)
         formulation = formulate(ample)
         try:
             program = formulation.builder.build()
