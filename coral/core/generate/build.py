@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor
 from pathlib import Path
 
+import msgspec
+
 from coral.core.generate.job import Capabilities, Costs, GenerateOptions, Hardware, Job, job_of
 from coral.core.generate.library import TemplateLibrary, open_library
 from coral.core.generate.manifest import Entry
@@ -65,7 +67,7 @@ def build_library(
             if earlier is None:
                 jobs.append(job)
             else:
-                kept[earlier.key] = earlier
+                kept[earlier.key] = msgspec.structs.replace(earlier, refused=job.entry.refused)
     for job, found in _solved(jobs, progress, executor):
         kept[job.entry.key] = write_entry(store, job.entry, job.rates, found)
     write_manifest(folder, store, kept)

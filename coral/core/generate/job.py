@@ -94,7 +94,13 @@ def job_of(model: ModelSpec, phase: Phase, hardware: Hardware, options: Generate
     digest = hashlib.blake2b(msgspec.json.encode(inputs, order="sorted"), digest_size=12).hexdigest()
     in_flight = Workload(model, block_size=1).in_flight(phase)  # the block size does not enter it
     entry = Entry(
-        model=model.name, phase=phase, slo=model.slo, in_flight=in_flight, hash=digest, inputs=inputs
+        model=model.name,
+        phase=phase,
+        slo=model.slo,
+        in_flight=in_flight,
+        hash=digest,
+        inputs=inputs,
+        refused=rates.refused,
     )
     count = count_within(memory, limit, options.max_nodes)
     return Job(entry=entry, rates=rates, task=task, combinations=count)
@@ -116,6 +122,7 @@ def _useful(rates: ThroughputTable) -> ThroughputTable:
         node_types=tuple(rates.node_types[c] for c in useful),
         rate=np.ascontiguousarray(rates.rate[..., useful]),
         tp=np.ascontiguousarray(rates.tp[..., useful]),
+        refused=rates.refused,
     )
 
 

@@ -32,6 +32,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     combinations: int = 0
     sha256: dict[str, str] = {}
     """Of each file, by name."""
+    refused: dict[str, str] = {}
+    """Node types on offer that hold not a single layer, and why."""
 
     @property
     def key(self) -> str:

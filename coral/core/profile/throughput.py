@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from coral.core.profile.device import Device, Hop
 from coral.core.profile.rates import RULES
+from coral.core.profile.refusals import unusable
 from coral.hookspecs.engine import EngineCapabilities
 from coral.hookspecs.profiler import StepCost
 from coral.types.hardware import Gpu, NodeType
@@ -54,6 +55,8 @@ class ThroughputTable(Struct, frozen=True, kw_only=True, eq=False):
     node_types: tuple[NodeType, ...]
     rate: Floats
     tp: NDArray[np.int8]
+    refused: dict[str, str] = {}
+    """Node types that hold not a single layer, and why."""
 
     @property
     def layers(self) -> int:
@@ -79,12 +82,14 @@ def throughput_table(
     stages = max(1, min(max_stages, layers))
     rate = np.zeros((stages, len(ROLES), layers, len(node_types)))
     tp = np.ones(rate.shape, np.int8)
+    refused: dict[str, str] = {}
     for name in sorted({node_type.gpu for node_type in node_types}):
         able = capabilities(model, gpus[name])
+        columns = [c for c, node_type in enumerate(node_types) if node_type.gpu == name]
         if able.refusal is not None:
+            refused |= {str(node_types[c]): f"{name}: {able.refusal}" for c in columns}
             continue
         device = Device(model, gpus[name], costs(model, gpus[name]), able, hop)
-        columns = [c for c, node_type in enumerate(node_types) if node_type.gpu == name]
         counts = {c: node_types[c].count for c in columns}
         for degree in degrees(model.shape, max(counts.values()), able.max_tp):
             slices = _slice(device, phase, degree, stages)
@@ -93,7 +98,12 @@ def throughput_table(
                     better = slices * (count // degree) > rate[..., c]
                     rate[..., c] = np.where(better, slices * (count // degree), rate[..., c])
                     tp[..., c] = np.where(better, degree, tp[..., c])
-    return ThroughputTable(node_types=tuple(node_types), rate=rate, tp=tp)
+        refused |= {
+            str(node_types[c]): unusable(device, phase, count)
+            for c, count in counts.items()
+            if not rate[..., c].any()
+        }
+    return ThroughputTable(node_types=tuple(node_types), rate=rate, tp=tp, refused=refused)
 
 
 def degrees(shape: ModelShape, count: int, max_tp: int) -> list[int]:
