@@ -179,6 +179,9 @@ class GenerateSection(Options):
     one node of the smallest kind may have more."""
     max_stages: Annotated[Int, Field(ge=1)] | None = None
     """Most stages of a template; no limit where not given."""
+    stage_budgets: Literal["uniform", "free"] = "uniform"
+    """How the stages of a template share a latency SLO: each of S has 1/S of it, or as serves best.
+    `free` takes several times longer; it pays where machines are scarce, and for decode."""
 
 
 class PlannerUse(Use):

@@ -50,7 +50,10 @@ def prepare(
     folder = Path(config.state.folder).expanduser() / "libraries"
     generate = config.generate
     options = GenerateOptions(
-        max_nodes=generate.max_nodes, memory_ratio=generate.memory_ratio, max_stages=generate.max_stages
+        max_nodes=generate.max_nodes,
+        memory_ratio=generate.memory_ratio,
+        max_stages=generate.max_stages,
+        stage_budgets=generate.stage_budgets,
     )
     with registry.build("executor", config.executor.use, config.executor.options) as executor:
         library = build_library(

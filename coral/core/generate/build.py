@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from coral.core.generate.job import Capabilities, Costs, GenerateOptions, Hardware, Job, job_of
+from coral.core.generate.hardware import Capabilities, Costs, Hardware
+from coral.core.generate.job import GenerateOptions, Job, job_of
 from coral.core.generate.library import TemplateLibrary, open_library
 from coral.core.generate.manifest import Entry
 from coral.core.generate.search import search
@@ -69,7 +70,7 @@ def build_library(
             else:
                 kept[earlier.key] = msgspec.structs.replace(earlier, refused=job.entry.refused)
     for job, found in _solved(jobs, progress, executor):
-        kept[job.entry.key] = write_entry(store, job.entry, job.rates, found)
+        kept[job.entry.key] = write_entry(store, job.entry, job.rates, job.budgets, found)
     write_manifest(folder, store, kept)
     forget_old(store, kept.values())
     return open_library(folder)

@@ -43,22 +43,35 @@ def split(rates: Sequence[Floats], layers: int) -> tuple[int, ...]:
     return tuple(held)
 
 
-def placement(table: ThroughputTable, members: Sequence[int], stage_of: Sequence[int]) -> Placement:
-    """The placement of nodes `members` (indices of the table's node types) in their stages."""
+def placement(
+    table: ThroughputTable,
+    members: Sequence[int],
+    stage_of: Sequence[int],
+    budgets: ThroughputTable | None = None,
+    units: Sequence[int] = (),
+) -> Placement:
+    """The placement of nodes `members` (indices of the table's node types) in their stages.
+
+    `units[stage]`: units of the SLO, a stage's row of `budgets`; 0, or none given: ℓ/S each.
+    """
     stages = max(stage_of) + 1
-    roles = [ROLES.index(role) for role in roles_of(stages)]
     nodes = [[m for m, s in zip(members, stage_of, strict=True) if s == stage] for stage in range(stages)]
-    rate, tp = table.rate[stages - 1], table.tp[stages - 1]
-    rates = [rate[role][:, held].sum(axis=1) for role, held in zip(roles, nodes, strict=True)]
+    of: list[tuple[ThroughputTable, tuple[int, int]]] = []
+    for stage, role in enumerate(roles_of(stages)):
+        given = units[stage] if budgets is not None and units else 0
+        if budgets is not None and given:
+            of.append((budgets, (given - 1, ROLES.index(role))))
+        else:
+            of.append((table, (stages - 1, ROLES.index(role))))
+    rates = [one.rate[at][:, held].sum(axis=1) for (one, at), held in zip(of, nodes, strict=True)]
     out: list[Stage] = []
     start = 0
-    for role, held, count in zip(roles, nodes, split(rates, table.layers), strict=True):
-        at = (role, count - 1)
+    for (one, at), held, count in zip(of, nodes, split(rates, table.layers), strict=True):
         members_of_stage = tuple(
             StageNode(
                 node_type=table.node_types[m],
-                throughput=float(rate[at][m]),
-                tp=int(tp[at][m]),
+                throughput=float(one.rate[at][count - 1, m]),
+                tp=int(one.tp[at][count - 1, m]),
             )
             for m in held
         )

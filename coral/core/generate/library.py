@@ -72,12 +72,14 @@ class StoredTemplates:
 
         self.entry = entry
         files = {kind: checked(store / name, entry.sha256[name]) for kind, name in names(entry.hash).items()}
-        self.rates = tables_of(files["tables"])
+        self.rates, self.budgets = tables_of(files["tables"])
         types = self.rates.node_types
         rows = parquet.read_table(io.BytesIO(files["rows"]))
         self._stage_of = np.stack(
             [rows[name].to_numpy() for name in rows.column_names if name.startswith("stage_of_")], axis=1
         )
+        units = [rows[name].to_numpy() for name in rows.column_names if name.startswith("units_of_")]
+        self._units = np.stack(units, axis=1) if units else np.zeros_like(self._stage_of)
         usage = [rows[f"nodes {kind}"].to_numpy() for kind in types]
         self.table = TemplateTable(
             node_types=types,
@@ -91,7 +93,8 @@ class StoredTemplates:
             raise LibraryError(f"{self.entry.key} has {self.entry.rows} templates, no row {row}")
         members = np.repeat(np.arange(len(self.table.node_types)), self.table.usage[row])
         stage_of = self._stage_of[row][: len(members)]
-        placed = placement(self.rates, members.tolist(), stage_of.tolist())
+        units = self._units[row].tolist()
+        placed = placement(self.rates, members.tolist(), stage_of.tolist(), self.budgets, units)
         throughput = float(self.table.throughput[row])
         if abs(placed.throughput - throughput) > 1e-9 * throughput:
             raise LibraryError(

@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from coral.core.generate.closed_form import Witness, solve_rows
 from coral.core.generate.combinations import MAX_NODES, Rows, best_without, binomials, ranks, within
+from coral.core.generate.free_budgets import improve_rows
 from coral.core.generate.irreducible import beats, best_split
 from coral.core.generate.partitions import partitions
 from coral.core.generate.templates import Found, joined, solved_templates
@@ -24,12 +26,17 @@ PIECE = 8192
 
 
 class Search(Struct, frozen=True, kw_only=True, eq=False):
-    """`rate[S-1, role, L, type]` of the T̂ table; `memory_bytes[type]` of a whole node; ρ × model size."""
+    """`rate[S-1, role, L, type]` of the T̂ table; `memory_bytes[type]` of a whole node; ρ × model size.
+
+    `free[k-1, role, L, type]`: T̂ of stages that are given k of K units of the SLO, k = 1 … K-1, where
+    stages share it freely.
+    """
 
     rate: Floats
     memory_bytes: Floats
     memory_limit: float
     max_nodes: int
+    free: Floats | None = None
 
 
 class Piece(Struct, frozen=True, kw_only=True, eq=False):
@@ -38,6 +45,7 @@ class Piece(Struct, frozen=True, kw_only=True, eq=False):
     rate: Floats
     rows: Rows
     incumbent: Floats
+    free: Floats | None = None
 
 
 class Solved(Struct, frozen=True, kw_only=True, eq=False):
@@ -45,6 +53,8 @@ class Solved(Struct, frozen=True, kw_only=True, eq=False):
 
     throughput: Floats
     witness: Witness
+    units: NDArray[np.int32]
+    """`[rows, size]`: units of the SLO of each group; 0 where each stage has ℓ/S."""
 
 
 def solve(piece: Piece) -> Solved:
@@ -58,8 +68,12 @@ def solve(piece: Piece) -> Solved:
     labels, masks, start = partitions(rows.shape[1])
     throughput = np.zeros(len(rows))
     witness = np.zeros((len(rows), 3), np.int32)
+    units = np.zeros(rows.shape, np.int32)
     solve_rows(rows, incumbent, rate, work, labels, masks, start, throughput, witness)
-    return Solved(throughput=throughput, witness=witness)
+    if piece.free is not None:
+        free = _with_bound(piece.free)
+        improve_rows(rows, free, len(rate), labels, masks, start, throughput, witness, units)
+    return Solved(throughput=throughput, witness=witness, units=units)
 
 
 class Sizes:
@@ -92,6 +106,7 @@ class Sizes:
                         rate=task.rate,
                         rows=self._rows[low : low + PIECE],
                         incumbent=self._incumbent[low : low + PIECE],
+                        free=task.free,
                     )
                     for low in range(0, len(self._rows), PIECE)
                 ]
@@ -101,6 +116,7 @@ class Sizes:
         """The answers to the pieces of this size, in their order."""
         throughput = np.concatenate([one.throughput for one in answers])
         witness = np.concatenate([one.witness for one in answers])
+        units = np.concatenate([one.units for one in answers])
         split = best_split(self._rows, self._totals, self._binomial)
         keep = beats(throughput, self._incumbent)
         self._parts.append(
@@ -108,6 +124,7 @@ class Sizes:
                 self._rows[keep],
                 throughput[keep],
                 witness[keep],
+                units[keep],
                 beats(throughput, split)[keep],
                 types=self._types,
                 width=self._task.max_nodes,

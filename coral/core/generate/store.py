@@ -42,9 +42,11 @@ def stored_entry(store: Path, digest: str) -> Entry | None:
     return entry
 
 
-def write_entry(store: Path, entry: Entry, rates: ThroughputTable, found: Found) -> Entry:
+def write_entry(
+    store: Path, entry: Entry, rates: ThroughputTable, budgets: ThroughputTable | None, found: Found
+) -> Entry:
     """Write the files of one (model, phase), the entry itself last; returns it with what was written."""
-    content = {"rows": rows_file(rates, found), "tables": tables_file(rates)}
+    content = {"rows": rows_file(rates, found), "tables": tables_file(rates, budgets)}
     digests: dict[str, str] = {}
     for kind, name in names(entry.hash).items():
         write_atomically(store / name, content[kind])

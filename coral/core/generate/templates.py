@@ -22,6 +22,8 @@ class Found(Struct, frozen=True, kw_only=True, eq=False):
     irreducible: NDArray[np.bool_]
     stages: NDArray[np.int8]
     stage_of: NDArray[np.int8]
+    units: NDArray[np.int8]
+    """`[row, stage]`: units of the SLO that a stage is given; 0 where each of S has ℓ/S of it."""
     combinations: int
     """How many node combinations were within (N_max, ρ)."""
 
@@ -30,6 +32,7 @@ def solved_templates(
     rows: Rows,
     throughput: Floats,
     witness: Witness,
+    units: NDArray[np.int32],
     irreducible: NDArray[np.bool_],
     *,
     types: int,
@@ -45,15 +48,21 @@ def solved_templates(
     for i in range(size):
         np.add.at(usage, (np.arange(len(rows)), rows[:, i]), 1)
     stage_of = np.full((len(rows), width), -1, np.int8)
+    units_of = np.zeros((len(rows), width), np.int8)
     for count in np.unique(stages):
         of = np.flatnonzero(stages == count)
-        stage_of[of, :size] = _in_order(labels[partition[of]], first[of], last[of], int(count))
+        order = _order(first[of], last[of], int(count))
+        stage_of[of, :size] = np.take_along_axis(order, labels[partition[of]].astype(np.int64), axis=1)
+        placed = np.zeros(order.shape, np.int8)
+        np.put_along_axis(placed, order.astype(np.int64), units[of, :count].astype(np.int8), axis=1)
+        units_of[of, :count] = placed
     return Found(
         usage=usage,
         throughput=throughput,
         irreducible=irreducible,
         stages=stages.astype(np.int8),
         stage_of=stage_of,
+        units=units_of,
         combinations=combinations,
     )
 
@@ -66,6 +75,7 @@ def joined(parts: Sequence[Found], types: int, width: int) -> Found:
         irreducible=np.zeros(0, np.bool_),
         stages=np.zeros(0, np.int8),
         stage_of=np.zeros((0, width), np.int8),
+        units=np.zeros((0, width), np.int8),
         combinations=0,
     )
     parts = [none, *parts]
@@ -75,17 +85,18 @@ def joined(parts: Sequence[Found], types: int, width: int) -> Found:
         irreducible=np.concatenate([part.irreducible for part in parts]),
         stages=np.concatenate([part.stages for part in parts]),
         stage_of=np.concatenate([part.stage_of for part in parts]),
+        units=np.concatenate([part.units for part in parts]),
         combinations=sum(part.combinations for part in parts),
     )
 
 
-def _in_order(labels: NDArray[np.int8], first: Ints, last: Ints, stages: int) -> NDArray[np.int8]:
-    """Groups become stages: the first group 0, the last S-1, the others between in their order."""
-    order = np.tile(np.arange(stages, dtype=np.int8), (len(labels), 1))
+def _order(first: Ints, last: Ints, stages: int) -> NDArray[np.int8]:
+    """`[row, group]`: the stage a group becomes: the first 0, the last S-1, the others between in order."""
+    order = np.tile(np.arange(stages, dtype=np.int8), (len(first), 1))
     if stages > 1:
-        row = np.arange(len(labels))
+        row = np.arange(len(first))
         key = order.astype(np.int16)
         key[row, first] = -1
         key[row, last] = stages
         order = np.argsort(np.argsort(key, axis=1), axis=1).astype(np.int8)
-    return np.take_along_axis(order, labels.astype(np.int64), axis=1)
+    return order

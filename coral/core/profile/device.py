@@ -54,7 +54,7 @@ class Device:
     def seconds(self, works: WorkGrid, role: Role, tp: int) -> Floats:
         return step_grid(self.cost, works, self.layers, role, tp)
 
-    def hop_s(self, rows: Floats, stages: int) -> Floats:
+    def hop_s(self, rows: Floats, stages: float) -> Floats:
         """Seconds to hand `rows` hidden rows on; none where there is one stage."""
         if stages == 1:
             return np.zeros_like(rows)

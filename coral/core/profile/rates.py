@@ -16,7 +16,7 @@ GROUPS = 9
 """Groups of a prompt's chunks whose steps are timed apart (mixed)."""
 
 
-def prefill(device: Device, role: Role, tp: int, stages: Sequence[int]) -> Floats:
+def prefill(device: Device, role: Role, tp: int, stages: Sequence[float]) -> Floats:
     """Prompt tokens/s."""
     work, most = device.work, device.able.max_step_tokens
     prompts = np.arange(1.0, 17.0)
@@ -30,7 +30,7 @@ def prefill(device: Device, role: Role, tp: int, stages: Sequence[int]) -> Float
     return np.array([_best(rates, worst_s <= _budget(device, worst, S), limit) for S in stages])
 
 
-def decode(device: Device, role: Role, tp: int, stages: Sequence[int]) -> Floats:
+def decode(device: Device, role: Role, tp: int, stages: Sequence[float]) -> Floats:
     """Output tokens/s."""
     rows = batches(device.able.max_step_requests, apart=0.02)
     zero = np.zeros_like(rows)
@@ -49,7 +49,7 @@ def decode(device: Device, role: Role, tp: int, stages: Sequence[int]) -> Floats
     return np.array([_best(rates, fit, limit) for fit in fits])
 
 
-def mixed(device: Device, role: Role, tp: int, stages: Sequence[int]) -> Floats:
+def mixed(device: Device, role: Role, tp: int, stages: Sequence[float]) -> Floats:
     """Requests/s."""
     work, able, slo = device.work, device.able, device.model.slo
     rows = batches(able.max_step_requests)
@@ -79,7 +79,7 @@ def mixed(device: Device, role: Role, tp: int, stages: Sequence[int]) -> Floats:
     return np.array(found)
 
 
-RULES: dict[Phase, Callable[[Device, Role, int, Sequence[int]], Floats]] = {
+RULES: dict[Phase, Callable[[Device, Role, int, Sequence[float]], Floats]] = {
     "prefill": prefill,
     "decode": decode,
     "mixed": mixed,
@@ -153,7 +153,7 @@ def _mixed_s(
     return device.seconds(works, role, tp)
 
 
-def _budget(device: Device, rows: Floats, stages: int) -> Floats:
+def _budget(device: Device, rows: Floats, stages: float) -> Floats:
     return (device.model.slo.prefill_s / stages - device.hop_s(rows, stages))[:, None]
 
 

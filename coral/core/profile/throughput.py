@@ -78,9 +78,27 @@ def throughput_table(
     max_stages: int,
 ) -> ThroughputTable:
     """T̂ for every node type and 1..`max_stages` stages. A GPU that the engine refuses has rate 0."""
+    stages = max(1, min(max_stages, model.shape.layers))
+    parts = [float(S) for S in range(1, stages + 1)]
+    return table_of_parts(model, phase, node_types, gpus, costs, capabilities, hop, parts)
+
+
+def table_of_parts(
+    model: ModelSpec,
+    phase: Phase,
+    node_types: Sequence[NodeType],
+    gpus: Mapping[str, Gpu],
+    costs: Callable[[ModelSpec, Gpu], StepCost],
+    capabilities: Callable[[ModelSpec, Gpu], EngineCapabilities],
+    hop: Hop,
+    parts: Sequence[float],
+) -> ThroughputTable:
+    """T̂ of stages that are given ℓ / part of each SLO, for the `parts` in the place of S.
+
+    A part of 1 is the whole SLO for the only stage; the stages of any other hand rows on.
+    """
     layers = model.shape.layers
-    stages = max(1, min(max_stages, layers))
-    rate = np.zeros((stages, len(ROLES), layers, len(node_types)))
+    rate = np.zeros((len(parts), len(ROLES), layers, len(node_types)))
     tp = np.ones(rate.shape, np.int8)
     refused: dict[str, str] = {}
     for name in sorted({node_type.gpu for node_type in node_types}):
@@ -92,7 +110,7 @@ def throughput_table(
         device = Device(model, gpus[name], costs(model, gpus[name]), able, hop)
         counts = {c: node_types[c].count for c in columns}
         for degree in degrees(model.shape, max(counts.values()), able.max_tp):
-            slices = _slice(device, phase, degree, stages)
+            slices = _slice(device, phase, degree, parts)
             for c, count in counts.items():
                 if count % degree == 0:
                     better = slices * (count // degree) > rate[..., c]
@@ -112,12 +130,12 @@ def degrees(shape: ModelShape, count: int, max_tp: int) -> list[int]:
     return [t for t in range(1, most + 1) if shape.heads % t == 0 and shape.kv_heads % t == 0]
 
 
-def _slice(device: Device, phase: Phase, tp: int, stages: int) -> Floats:
-    """`[S, role, j]` of one slice of `tp` GPUs."""
-    rate = np.zeros((stages, len(ROLES), device.layers))
+def _slice(device: Device, phase: Phase, tp: int, parts: Sequence[float]) -> Floats:
+    """`[part, role, j]` of one slice of `tp` GPUs."""
+    rate = np.zeros((len(parts), len(ROLES), device.layers))
     for r, role in enumerate(ROLES):
-        counts = [1] if role == "only" else list(range(2, stages + 1))
-        if counts:
-            fitted = RULES[phase](device, role, tp, counts)
-            rate[np.array(counts) - 1, r] = np.maximum.accumulate(fitted[:, ::-1], axis=1)[:, ::-1]
+        of = [i for i, part in enumerate(parts) if (part == 1) == (role == "only")]
+        if of:
+            fitted = RULES[phase](device, role, tp, [parts[i] for i in of])
+            rate[of, r] = np.maximum.accumulate(fitted[:, ::-1], axis=1)[:, ::-1]
     return rate

@@ -63,6 +63,7 @@ def gpus(small_mib: int = 60) -> dict[str, Gpu]:
     }
 
 
+HOP = Hop(latency_s=1e-3, bytes_per_s=1e9)
 KINDS = (NodeType("small", 1), NodeType("large", 1))
 
 
@@ -95,15 +96,16 @@ def capabilities(_: ModelSpec, __: Gpu) -> EngineCapabilities:
 
 def build(folder: Path, *models: ModelSpec, small_mib: int = 60, max_nodes: int = 3,
           memory_ratio: float = 1e6, progress: Progress | None = None,
-          executor: Executor | None = None) -> TemplateLibrary:  # fmt: skip
+          executor: Executor | None = None,
+          options: GenerateOptions | None = None) -> TemplateLibrary:  # fmt: skip
     return build_library(
         models or (model(),),
         KINDS,
         gpus(small_mib),
         cost,
         capabilities,
-        GenerateOptions(max_nodes=max_nodes, memory_ratio=memory_ratio),
-        Hop(latency_s=1e-3, bytes_per_s=1e9),
+        options or GenerateOptions(max_nodes=max_nodes, memory_ratio=memory_ratio),
+        HOP,
         folder,
         progress=progress,
         executor=executor,

@@ -1,8 +1,12 @@
-"""The closed form against brute force: every assignment of nodes to stages, every composition of layers."""
+"""The closed form against brute force: every assignment of nodes to stages, every composition of layers.
+
+`CORAL_PLACEMENT_INSTANCES` raises how many random instances are compared.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -14,46 +18,11 @@ from coral.core.generate.search import Search, search
 from coral.core.profile.throughput import ThroughputTable
 from coral.types.hardware import NodeType
 from coral.types.program import Floats
+from tests.core.generate.placement_case import best_of_subsets, brute_force, random_rates
 
-INSTANCES = 10_000
+INSTANCES = int(os.environ.get("CORAL_PLACEMENT_INSTANCES", "4000"))
 PARTS = 10
 CASES_PER_TABLE = 10
-
-
-def random_rates(rng: np.random.Generator, stages: int, layers: int, types: int) -> Floats:
-    """`[S, role, L, type]`, non-increasing in layers, with ties, zeros and a dependence on S."""
-    shape = (stages, 4, layers, types)
-    rate = rng.uniform(0.2, 5, (stages, 4, 1, types)) * -np.sort(-rng.uniform(0, 1, shape), axis=2)
-    if rng.random() < 0.4:
-        rate = np.round(rate * 4)  # many ties
-    holds = rng.integers(0, layers + 1, (stages, 4, 1, types))
-    rate = np.where(np.arange(1, layers + 1)[:, None] > holds, 0.0, rate)
-    if rng.random() < 0.3:
-        rate[:, :3] = rate[:, 1:2]  # roles alike
-    if rng.random() < 0.4:
-        rate = np.minimum.accumulate(rate, axis=0)  # tighter budgets
-    return np.ascontiguousarray(rate)
-
-
-def brute_force(rate: Floats, members: tuple[int, ...]) -> float:
-    """The greatest throughput over all S, node labels and layer compositions."""
-    layers, nodes = rate.shape[2], len(members)
-    best = 0.0
-    for stages in range(1, min(nodes, layers, len(rate)) + 1):
-        roles = [3] if stages == 1 else [0, *[1] * (stages - 2), 2]
-        for labels in itertools.product(range(stages), repeat=nodes):
-            if len(set(labels)) < stages:
-                continue
-            groups = [
-                [m for m, label in zip(members, labels, strict=True) if label == s] for s in range(stages)
-            ]
-            of = [
-                rate[stages - 1, role][:, held].sum(axis=1) for role, held in zip(roles, groups, strict=True)
-            ]
-            for cuts in itertools.combinations(range(1, layers), stages - 1):
-                counts = np.diff((0, *cuts, layers))
-                best = max(best, min(of[s][counts[s] - 1] for s in range(stages)))
-    return best
 
 
 @pytest.mark.parametrize("seed", range(PARTS))
@@ -68,21 +37,15 @@ def test_equals_brute_force(seed: int) -> None:
         found = search(
             Search(rate=rate, memory_bytes=np.ones(types), memory_limit=float(nodes), max_nodes=nodes)
         )
-        by_usage = {
-            tuple(u): (t, i)
-            for i, (u, t) in enumerate(zip(found.usage.tolist(), found.throughput, strict=True))
-        }
+        row_of = {tuple(usage): row for row, usage in enumerate(found.usage.tolist())}
         for _ in range(CASES_PER_TABLE):
             members = tuple(sorted(rng.integers(0, types, nodes).tolist()))
             expected = brute_force(rate, members)
-            # Rows that a smaller set of nodes matches are not kept: the best of all subsets is the answer.
-            subsets = {s for n in range(1, nodes + 1) for s in itertools.combinations(members, n)}
-            usages = [tuple(np.bincount(s, minlength=types).tolist()) for s in subsets]
-            answer = max((by_usage[u][0] for u in usages if u in by_usage), default=0.0)
+            answer = best_of_subsets(found, members)
             assert answer == pytest.approx(expected, rel=1e-9, abs=1e-12), (seed, done, members)
-            whole = by_usage.get(tuple(np.bincount(members, minlength=types).tolist()))
-            if whole is not None:
-                _check_placement(rate, members, found.stage_of[whole[1]][:nodes].tolist(), expected)
+            row = row_of.get(tuple(np.bincount(members, minlength=types).tolist()))
+            if row is not None:
+                _check_placement(rate, members, found.stage_of[row][:nodes].tolist(), expected)
             done += 1
 
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from coral.core.generate.search import Search, search
-from tests.core.generate.test_closed_form import brute_force, random_rates
+from tests.core.generate.placement_case import brute_force, random_rates
 
 
 def test_flags_are_what_they_say() -> None:

@@ -1,0 +1,25 @@
+"""T̂ of stages by their share of the latency SLO, for templates whose stages share it freely."""
+
+from __future__ import annotations
+
+from coral.core.generate.hardware import Hardware
+from coral.core.profile.throughput import ThroughputTable, table_of_parts
+from coral.types.model import ModelSpec, Phase
+
+UNITS = 24
+"""K: into how many units the SLO is cut. Of more, little more is gained, at a cost that grows as K²."""
+
+
+def budget_table(model: ModelSpec, phase: Phase, hardware: Hardware, units: int = UNITS) -> ThroughputTable:
+    """`rate[k-1, role, L, type]`: T̂ of a stage of a pipeline that is given k of `units` units, k = 1 …
+    `units` - 1."""
+    return table_of_parts(
+        model,
+        phase,
+        hardware.node_types,
+        hardware.gpus,
+        hardware.costs,
+        hardware.capabilities,
+        hardware.hop,
+        [units / k for k in range(1, units)],
+    )
