@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -247,25 +248,63 @@ def _over(a: float, b: float) -> float | None:
 
 
 def run(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    begun = time.monotonic()
+    until = time.monotonic() + arguments.budget
     for scenario in chosen(SCENARIOS, arguments.only):
-        variants = chosen(VARIANTS, arguments.variants)
-        wide = any(variant.wide for variant in variants)
-        one = world(
+        seeds = [int(seed) for seed in arguments.seeds.split(",")]
+        lines: list[dict[str, Any]] = []
+        for seed in seeds:
+            records: dict[str, dict[str, Any]] = {}
+            for line in _variants(scenario, seed, arguments, until):
+                yield line
+                if "left_out" not in line:
+                    records[line["variant"]] = line
+            found = list(compared(scenario, records))
+            yield from ({"seed": seed, **line} for line in found)
+            lines += found
+        if len(seeds) > 1:
+            yield from over_seeds(scenario, lines)
+
+
+def _variants(
+    scenario: Scenario, seed: int, arguments: argparse.Namespace, until: float
+) -> Iterator[dict[str, Any]]:
+    variants = chosen(VARIANTS, arguments.variants)
+    one: World | None = None
+    for variant in variants:
+        head = {"profiler": arguments.profiler, "seed": seed}
+        if time.monotonic() > until:
+            left_out = {"scenario": scenario.name, "variant": variant.name, "left_out": "the budget is spent"}
+            yield {**head, **left_out}
+            continue
+        one = one or world(
             scenario,
             arguments.profiler,
-            seed=arguments.seed,
+            seed=seed,
             time_limit_s=arguments.time_limit,
-            wide=wide,
+            wide=any(some.wide for some in variants),
         )
-        records: dict[str, dict[str, Any]] = {}
-        for variant in variants:
-            if time.monotonic() - begun > arguments.budget:
-                yield {"scenario": scenario.name, "variant": variant.name, "left_out": "the budget is spent"}
-                continue
-            records[variant.name] = planned(one, variant)
-            yield {"profiler": arguments.profiler, "seed": arguments.seed, **records[variant.name]}
-        yield from compared(scenario, records)
+        yield {**head, **planned(one, variant)}
+
+
+def over_seeds(scenario: Scenario, lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Geometric means of the ratios over the seeds in which they are known, and how many those are."""
+    for kind in ("ratio", "gain"):
+        for name in dict.fromkeys(line[kind] for line in lines if kind in line):
+            same = [line for line in lines if line.get(kind) == name]
+            yield {
+                "scenario": scenario.name,
+                f"{kind}_over_seeds": name,
+                **{
+                    what: _mean([line[what] for line in same if line.get(what)])
+                    for what in ("price_per_request", "goodput")
+                },
+                "seeds": len(same),
+                "paper": scenario.paper.get(name.partition(" / ")[0]),
+            }
+
+
+def _mean(values: list[float]) -> float | None:
+    return round(math.exp(sum(map(math.log, values)) / len(values)), 3) if values else None
 
 
 def chosen(all_of: Iterable[Named], only: str) -> list[Named]:
@@ -284,7 +323,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--only", default="", help="scenarios by name, commas between; core* for all of core")
     parser.add_argument("--variants", default="", help="planner variants by name, commas between")
     parser.add_argument("--profiler", default="analytic", help="whose step costs the tables are made of")
-    parser.add_argument("--seed", type=int, default=0, help="of what can be had")
+    parser.add_argument("--seeds", default="0", help="of what can be had, commas between")
     parser.add_argument("--time-limit", type=float, default=30.0, help="seconds a plan may take")
     parser.add_argument("--budget", type=float, default=1200.0, help="seconds after which no plan is begun")
     arguments = parser.parse_args(argv)

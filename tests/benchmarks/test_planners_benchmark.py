@@ -9,7 +9,17 @@ from msgspec.structs import replace
 from benchmarks import planners, wide_tp
 from benchmarks.data import DataMissing
 from benchmarks.plan_check import faults
-from benchmarks.planners import GAINS, SCENARIOS, VARIANTS, World, chosen, compared, planned, world
+from benchmarks.planners import (
+    GAINS,
+    SCENARIOS,
+    VARIANTS,
+    World,
+    chosen,
+    compared,
+    over_seeds,
+    planned,
+    world,
+)
 from coral.types.plan import Plan
 
 SOME = ("homo", "cauchy", "homo-ilp", "coral", "coral-wide-tp", "coral-slices")
@@ -59,6 +69,18 @@ def test_ratios_are_printed_beside_the_papers(records: dict[str, dict[str, Any]]
     )
     gains = [line["gain"] for line in lines if "gain" in line]
     assert gains == [what for what, before, after in GAINS if before in records and after in records]
+
+
+def test_ratios_are_averaged_over_seeds() -> None:
+    lines = [
+        {"ratio": "homo / coral", "price_per_request": 1.0, "goodput": 1.0},
+        {"ratio": "homo / coral", "price_per_request": 4.0, "goodput": None},
+        {"gain": "optimality", "price_per_request": 2.0, "goodput": 1.0},
+    ]
+    homo, gain = over_seeds(SCENARIOS[0], lines)
+    assert (homo["price_per_request"], homo["goodput"], homo["seeds"]) == (2.0, 1.0, 2)
+    assert homo["paper"] == "1.62x cost"
+    assert gain["gain_over_seeds"] == "optimality"
 
 
 def test_a_plan_that_does_not_hold_is_found_out(small: World, monkeypatch: pytest.MonkeyPatch) -> None:

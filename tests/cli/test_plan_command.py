@@ -186,3 +186,20 @@ def test_the_papers_core_setup(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert stages[0]["first_layer"] == 0
         assert all(a["end_layer"] == b["first_layer"] for a, b in pairwise(stages))
         assert min(stage["throughput"] for stage in stages) == pytest.approx(instance["throughput"])
+
+
+@pytest.mark.parametrize("planner", ["homo", "cauchy", "melange", "helix"])
+def test_another_planner(config: list[str], capsys: pytest.CaptureFixture[str], planner: str) -> None:
+    code, plan = planned([*config, "--set", f"plan.planner.use={planner}"], capsys)
+    assert code == 0
+    assert plan["planner"] == planner
+    assert plan["satisfied"]
+
+
+def test_options_of_another_planner(config: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = [*config, "--set", "plan.planner.use=homo", "--set", "plan.planner.choose=ilp"]
+    code, plan = planned(chosen, capsys)
+    assert code == 0
+    assert plan["certificate"]["gap"] <= 1e-4
+    assert main([*chosen, "--set", "plan.planner.chose=ilp"]) == 2
+    assert "did you mean choose?" in capsys.readouterr().err

@@ -110,6 +110,8 @@ def table_of_parts(
         device = Device(model, gpus[name], costs(model, gpus[name]), able, hop)
         counts = {c: node_types[c].count for c in columns}
         for degree in degrees(model.shape, max(counts.values()), able.max_tp):
+            if not any(count % degree == 0 for count in counts.values()):
+                continue  # and is asked of no profiler, which may not have measured it
             slices = _slice(device, phase, degree, parts)
             for c, count in counts.items():
                 if count % degree == 0:
