@@ -89,7 +89,8 @@ LOW_CONCURRENCY = 4
 def e2e() -> Iterator[Sample]:
     """Left out: disaggregated rows, more than one machine (TP above 8), data-parallel attention (also where
     experts are spread wider than attention), and batches of 512, which are not the running batch. "fp4" of
-    gpt-oss is its own mxfp4. TPOT holds the prompts that are taken in while a request decodes: of `batch`
+    gpt-oss is its own mxfp4. KV of the quantised Llama-3.1-70B is float8 in TensorRT-LLM, as the checkpoint
+    states (`kv_cache_quant_algo`). TPOT holds the prompts taken in while a request decodes: of `batch`
     requests in flight each meets the others' prompts once, so TPOT = decode step + (batch - 1) prompts / osl.
     TTFT of up to 4 requests in flight: the step that is running, the prompt, and TTFT_BESIDE_S."""
     with data_file("e2e_silicon_sample/silicon.csv").open() as file:
@@ -102,6 +103,7 @@ def e2e() -> Iterator[Sample]:
             if row["mode"] != "agg" or tp > 8 or batch >= 512 or apart:
                 continue
             weights = "mxfp4" if model == "gpt-oss-120b" else WEIGHTS[row["gemm_quant_mode"]]
+            small = model == "llama3-70b" and weights != "bfloat16" and row["backend"] == "trtllm"
             prompt, output = float(row["isl"]), float(row["osl"])
             decode, taken = _decode(batch, prompt + output / 2), _prompts(1, prompt)
             gpu = row["system"].removesuffix("_sxm").upper()
@@ -110,7 +112,9 @@ def e2e() -> Iterator[Sample]:
                 phase="tpot",
                 gpu=gpu,
                 model=model,
-                shape=msgspec.structs.replace(shape, weight_dtype=weights),
+                shape=msgspec.structs.replace(
+                    shape, weight_dtype=weights, kv_dtype="float8" if small else shape.kv_dtype
+                ),
                 engine=row["backend"],
                 tp=int(tp),
                 seconds=float(row["silicon_tpot_ms"]) / 1e3,

@@ -26,6 +26,7 @@ from coral.core.plugins import load_plugins
 from coral.core.profile import catalogue
 from coral.errors import ProfileError
 from coral.hookspecs.profiler import Profiler, StepCost
+from coral.types.model import ModelShape
 
 PROFILERS = ("analytic", "aiconfigurator")
 
@@ -92,10 +93,10 @@ def costs(name: str) -> Callable[[Sample], StepCost] | None:
     if name not in registry.of_kind("profiler"):
         return None
     profilers: dict[str, Profiler] = {}
-    known: dict[tuple[str, str, str, str], StepCost | ProfileError] = {}
+    known: dict[tuple[str, ModelShape, str, str], StepCost | ProfileError] = {}
 
     def cost(one: Sample) -> StepCost:
-        key = (one.model, one.shape.weight_dtype, one.gpu, one.engine)
+        key = (one.model, one.shape, one.gpu, one.engine)
         if key not in known:
             try:
                 profiler = profilers.setdefault(one.engine, _built(name, one.engine))

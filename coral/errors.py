@@ -9,6 +9,7 @@
     ├── InfeasibleError             nothing that can be rented satisfies what is asked    exit 3
     ├── SourceError                 a model's files cannot be had or read
     ├── ProfileError                a step cost is missing, not finite, or out of range
+    │   └── UnknownDegree           nothing is known of a tensor parallel degree
     ├── LibraryError                a template library is missing, stale or damaged
     ├── SolverError                 a solver failed, aborted, or its answer does not hold
     ├── CloudError
@@ -88,6 +89,10 @@ class SourceError(CoralError):
 
 class ProfileError(CoralError):
     pass
+
+
+class UnknownDegree(ProfileError):
+    """Nothing is known of a tensor parallel degree; of others, there is."""
 
 
 class LibraryError(CoralError):

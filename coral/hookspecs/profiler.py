@@ -50,7 +50,10 @@ class StepCost(Protocol):
         ...
 
     def step_s(self, work: StepWork, layers: int, *, first: bool, last: bool, tp: int = 1) -> float:
-        """Seconds of one step; non-decreasing in layers and in every field of work."""
+        """Seconds of one step; non-decreasing in layers and in every field of work.
+
+        Raises UnknownDegree where nothing is known of that tensor parallel degree.
+        """
         ...
 
     def step_parts(self, work: StepWork, layers: int, *, first: bool, last: bool, tp: int = 1) -> StepParts:

@@ -9,6 +9,7 @@ import numpy as np
 from coral.core.profile.device import Device
 from coral.core.profile.rates import RULES
 from coral.core.profile.windows import layer_tokens
+from coral.errors import UnknownDegree
 from coral.types.model import Phase, Role
 
 GIB = 1 << 30
@@ -35,8 +36,11 @@ def refusal(device: Device, phase: Phase, role: Role, tp: int, layers: int, stag
             f"{where}: KV of one prompt of {device.work.prompt} tokens over {_layers(layers)} is "
             f"{missing / GIB:.1f} GiB a GPU too large beside the weights ({of_memory})"
         )
-    if RULES[phase](device, role, tp, [stages])[0][index] > 0:
-        return None
+    try:
+        if RULES[phase](device, role, tp, [stages])[0][index] > 0:
+            return None
+    except UnknownDegree as error:
+        return f"{where}: {error.message}"
     slo = device.model.slo
     budget = slo.decode_s if phase == "decode" else slo.prefill_s
     hop = float(device.hop_s(np.array([1.0]), stages)[0])

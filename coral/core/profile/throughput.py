@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from coral.core.profile.device import Device, Hop
 from coral.core.profile.rates import RULES
 from coral.core.profile.refusals import unusable
+from coral.errors import UnknownDegree
 from coral.hookspecs.engine import EngineCapabilities
 from coral.hookspecs.profiler import StepCost
 from coral.types.hardware import Gpu, NodeType
@@ -95,7 +96,8 @@ def table_of_parts(
 ) -> ThroughputTable:
     """T̂ of stages that are given ℓ / part of each SLO, for the `parts` in the place of S.
 
-    A part of 1 is the whole SLO for the only stage; the stages of any other hand rows on.
+    A part of 1 is the whole SLO for the only stage; the stages of any other hand rows on. A tensor parallel
+    degree above 1 that the profiler knows nothing of is left out.
     """
     layers = model.shape.layers
     rate = np.zeros((len(parts), len(ROLES), layers, len(node_types)))
@@ -112,7 +114,10 @@ def table_of_parts(
         for degree in degrees(model.shape, max(counts.values()), able.max_tp):
             if not any(count % degree == 0 for count in counts.values()):
                 continue  # and is asked of no profiler, which may not have measured it
-            slices = _slice(device, phase, degree, parts)
+            try:
+                slices = _slice(device, phase, degree, parts)
+            except UnknownDegree:
+                continue
             for c, count in counts.items():
                 if count % degree == 0:
                     better = slices * (count // degree) > rate[..., c]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec import Struct
 
 from coral.core.profile import catalogue
 from coral.core.profile.calibration import Efficiency
@@ -15,6 +17,7 @@ from coral.core.profile.roofline import RooflineStepCost
 from coral.core.profile.throughput import ROLES, ThroughputTable, degrees, throughput_table
 from coral.core.profile.windows import layer_tokens, worst_full_layers
 from coral.core.profile.workload import Workload
+from coral.errors import UnknownDegree
 from coral.hookspecs.engine import EngineCapabilities
 from coral.hookspecs.profiler import StepCost
 from coral.types.hardware import Gpu, NodeType
@@ -86,6 +89,44 @@ def table(
     phase: Phase, spec: ModelSpec | None = None, kinds: tuple[NodeType, ...] = KINDS
 ) -> ThroughputTable:
     return throughput_table(spec or model(), phase, kinds, catalogue.gpus(), cost, able, HOP, 4)
+
+
+class AloneOnly(Struct):
+    """Knows a GPU alone, and nothing of more of them together."""
+
+    one: StepCost
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.one, name)
+
+    def step_s(self, work: StepWork, layers: int, *, first: bool, last: bool, tp: int = 1) -> float:
+        if tp > 1:
+            raise UnknownDegree(f"tensor parallel {tp} was not measured")
+        return self.one.step_s(work, layers, first=first, last=last)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_degree_that_nothing_is_known_of_is_left_out(phase: Phase) -> None:
+    def alone(spec: ModelSpec, gpu: Gpu) -> StepCost:
+        return AloneOnly(cost(spec, gpu))
+
+    kinds = (NodeType("H100", 1), NodeType("H100", 2))
+    found = throughput_table(model(), phase, kinds, catalogue.gpus(), alone, able, HOP, 2)
+    assert (found.tp == 1).all()
+    assert found.rate[..., 1] == pytest.approx(2 * found.rate[..., 0])
+
+
+def test_a_node_that_only_an_unknown_degree_could_use_says_so() -> None:
+    def alone(spec: ModelSpec, gpu: Gpu) -> StepCost:
+        return AloneOnly(cost(spec, gpu))
+
+    large = msgspec.structs.replace(SHAPE, layers=2, intermediate=4_000_000)
+    kinds = (NodeType("L40S", 2),)
+    long = model(large, decode_s=1.0)
+    assert table("decode", long, kinds).tp.max() == 2
+    found = throughput_table(long, "decode", kinds, catalogue.gpus(), alone, able, HOP, 2)
+    assert not found.rate.any()
+    assert "tensor parallel 2 was not measured" in found.refused["L40S x2"]
 
 
 @pytest.mark.parametrize("phase", PHASES)

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from coral.errors import ProfileError, UnknownDegree
 from coral.types.hardware import Gpu
 from coral.types.model import ModelShape
 from coral.types.step import Provenance, StepParts, StepWork
 from coral_profiler_aiconfigurator import weights
 from coral_profiler_aiconfigurator.kernels import Kernels
 from coral_profiler_aiconfigurator.options import AIConfiguratorOptions
-from coral_profiler_aiconfigurator.systems import Formats
+from coral_profiler_aiconfigurator.systems import ERRORS, Formats, system_of
 from coral_profiler_aiconfigurator.tables import Tables, sample
 
 
@@ -40,7 +41,7 @@ class KernelStepCost:
     ) -> None:
         self.engine = engine
         self.engine_version = kernels.version if engine == backend else f"{backend} {kernels.version}"
-        self.error = options.error
+        self.error = ERRORS[system_of(gpu)] if options.error is None else options.error
         self.kv_token_bytes = weights.kv_token_bytes(shape)
         self.fixed_bytes = int((1 - options.memory_fraction) * gpu.memory_bytes) + options.workspace
         self._shape = shape
@@ -52,9 +53,14 @@ class KernelStepCost:
         self._tables: dict[int, Tables] = {}
 
     def tables(self, tp: int) -> Tables:
-        """Raises ProfileError where a kernel was not measured at that degree."""
+        """Raises UnknownDegree (at degree 1 ProfileError) where a kernel that it needs was not measured."""
         if tp not in self._tables:
-            self._tables[tp] = sample(self._kernels, self._shape, self._formats, tp, self._window)
+            try:
+                self._tables[tp] = sample(self._kernels, self._shape, self._formats, tp, self._window)
+            except ProfileError as error:
+                if tp == 1:
+                    raise
+                raise UnknownDegree(f"tensor parallel {tp}: {error.message}", mend=error.mend) from error
         return self._tables[tp]
 
     def step_s(self, work: StepWork, layers: int, *, first: bool, last: bool, tp: int = 1) -> float:

@@ -72,8 +72,9 @@ def dense_operators(shape: ModelShape, tp: int, name: str) -> list[Any]:
     return found
 
 
-def expert_operators(shape: ModelShape, tp: int, name: str) -> list[Any]:
-    """The experts of one layer, each split `tp` ways, in kernels of the format `name`."""
+def expert_operators(shape: ModelShape, tp: int, ep: int, name: str) -> list[Any]:
+    """The experts of one layer, each split `tp` ways, or spread over `ep` GPUs, in kernels of the format
+    `name`; an all-reduce follows either way."""
     from aiconfigurator_core.sdk import common, operations
 
     assert shape.moe is not None
@@ -86,7 +87,7 @@ def expert_operators(shape: ModelShape, tp: int, name: str) -> list[Any]:
             shape.moe.experts_per_token,
             shape.moe.experts,
             tp,
-            1,
+            ep,
             common.MoEQuantMode[name],
             EXPERT_LOAD,
             1,
@@ -133,10 +134,10 @@ def row_attention(shape: ModelShape, heads: Heads, formats: Formats, window: int
 
 
 def all_reduce(shape: ModelShape, tp: int) -> list[Any]:
-    """One all-reduce of hidden rows."""
+    """One all-reduce of hidden rows, among the next power of two of GPUs: others were not measured."""
     from aiconfigurator_core.sdk import operations
 
-    return [operations.CustomAllReduce("all-reduce", 1, shape.hidden, tp)]
+    return [operations.CustomAllReduce("all-reduce", 1, shape.hidden, _power_of_two(tp))]
 
 
 def embedding(shape: ModelShape, tp: int) -> list[Any]:
@@ -157,4 +158,9 @@ def gather(shape: ModelShape, tp: int) -> list[Any]:
     """The parts of the logits brought together."""
     from aiconfigurator_core.sdk import common, operations
 
-    return [operations.NCCL("gather", 1, "all_gather", shape.vocab, tp, common.CommQuantMode.half)]
+    gpus = _power_of_two(tp)
+    return [operations.NCCL("gather", 1, "all_gather", shape.vocab, gpus, common.CommQuantMode.half)]
+
+
+def _power_of_two(tp: int) -> int:
+    return 1 << (tp - 1).bit_length()

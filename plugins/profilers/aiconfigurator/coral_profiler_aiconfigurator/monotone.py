@@ -1,13 +1,11 @@
 """Monotone interpolation of what was measured: curves over one quantity, surfaces over two.
 
 Measured times are noisy and fall here and there where the work grows (another kernel is chosen, a wave
-fills up). Before they are interpolated, a curve is made non-decreasing by the mean of the least
-non-decreasing curve above it and the greatest one below it, a surface by the greatest one below it:
-attention does fall where the same context is that of many rows instead of one, which fill more
-multiprocessors, and where the same rows are one prompt instead of many of a few tokens, which leave tiles
-half empty; usual steps are many rows and long prompts, and those stay as they were measured.
-Interpolation is linear between nodes, so that what it gives is non-decreasing too; beyond the last node
-times grow in proportion.
+fills up, tiles of a few tokens are half empty). Before they are interpolated they are replaced by the
+greatest table below them that does not fall along any axis: what is done for more work can be done for
+less, by padding. Where the same context is that of many rows instead of one this is taken for granted too:
+one long row keeps fewer multiprocessors busy, but steps are full of many. Interpolation is linear between
+nodes, so that what it gives does not fall either; beyond the last node times grow in proportion.
 """
 
 from __future__ import annotations
@@ -27,12 +25,6 @@ def below(values: Floats, axis: int) -> Floats:
     return found
 
 
-def isotonic(values: Floats) -> Floats:
-    """Non-decreasing; values that are so already stay as they are."""
-    middle: Floats = (np.maximum.accumulate(values) + below(values, 0)) / 2.0
-    return middle
-
-
 class Curve(Struct, frozen=True, eq=False):
     """Seconds over one quantity; `nodes` ascending and positive."""
 
@@ -41,7 +33,7 @@ class Curve(Struct, frozen=True, eq=False):
 
     @classmethod
     def through(cls, nodes: Floats, seconds: Floats) -> Curve:
-        return cls(nodes, isotonic(seconds))
+        return cls(nodes, below(seconds, 0))
 
     def __call__(self, x: Any) -> Any:
         """Constant below the first node, in proportion beyond the last."""

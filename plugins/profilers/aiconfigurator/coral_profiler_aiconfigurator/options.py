@@ -19,12 +19,12 @@ class AIConfiguratorOptions(Options):
     float8: Literal["static", "tensor", "block"] | None = None
     """Scales of float8: one per tensor of weights and of activations, known beforehand (`static`) or found in
     each step (`tensor`), or one per block of 128 x 128 (`block`). Where not given, as most published models
-    are made: `block` for models with experts, else `static` for TensorRT-LLM and `tensor` for others."""
+    are made: `block` for models with experts, `static` for others."""
     overhead: Annotated[Duration, Field(ge=0)] = 0.3e-3
     """Time per step beside the kernels: scheduling, input preparation, sampling."""
     memory_fraction: Annotated[float, Field(gt=0, le=1)] = 0.90
     """Share of a GPU's memory that may be used."""
     workspace: Annotated[Bytes, Field(ge=0)] = 2 << 30
     """Runtime and workspace of the engine on a GPU, within that share."""
-    error: Annotated[float, Field(ge=0)] = 0.20
-    """Relative error that is stated for whole steps."""
+    error: Annotated[float, Field(ge=0)] | None = None
+    """Relative error that is stated for whole steps; as it was measured for the GPU where not given."""

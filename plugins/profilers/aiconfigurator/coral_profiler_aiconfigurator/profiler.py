@@ -37,8 +37,8 @@ class AIConfiguratorProfiler:
     def _found(self, model: ModelShape, gpu: Gpu, engine: str) -> KernelStepCost:
         backend = self._options.backend or (engine if engine in BACKENDS else "vllm")
         system = system_of(gpu)
-        usual = "block" if model.moe else "static" if backend == "trtllm" else "tensor"
-        named = formats(model, self._options.float8 or usual)
+        usual = "block" if model.moe else "static"
+        named = formats(model, system, self._options.float8 or usual)
         opened = kernels(system, backend, self._options.version)
         cost = KernelStepCost(model, gpu, engine, opened, backend, named, self._options)
         try:

@@ -33,6 +33,7 @@ from coral_profiler_aiconfigurator.systems import Formats
 MOST_TOKENS = 32768
 """Tokens of the longest step that is sampled; longer ones are in proportion."""
 MOST_ROWS = 4096
+MOST_GPUS = 8
 LONGEST = 131072
 """Tokens of the longest request that is sampled."""
 
@@ -64,6 +65,10 @@ class Tables(Struct, frozen=True, eq=False, kw_only=True):
 
 def sample(kernels: Kernels, shape: ModelShape, formats: Formats, tp: int, window: int) -> Tables:
     """Raises ProfileError where a kernel that the model needs was not measured."""
+    if tp > MOST_GPUS:
+        raise ProfileError(
+            f"collectives among {tp} GPUs were not measured", mend=f"measured: up to {MOST_GPUS} of a machine"
+        )
     full = _attention(kernels, shape, formats, tp, 0)
     windowed = _windowed(kernels, shape, formats, tp, window)
     alone = tp == 1
@@ -81,13 +86,19 @@ def sample(kernels: Kernels, shape: ModelShape, formats: Formats, tp: int, windo
 
 
 def _products(kernels: Kernels, shape: ModelShape, formats: Formats, tp: int) -> Curve:
-    """Dense part and experts each in the first of their formats that was measured."""
+    """Dense part and experts each in the first of their formats that was measured; experts that were not
+    measured split were so spread over the GPUs."""
 
     def dense(name: str) -> Curve:
         return _curve(kernels, layer.dense_operators(shape, tp, name), MOST_TOKENS)
 
     def experts(name: str) -> Curve:
-        return _curve(kernels, layer.expert_operators(shape, tp, name), MOST_TOKENS)
+        try:
+            return _curve(kernels, layer.expert_operators(shape, tp, 1, name), MOST_TOKENS)
+        except ProfileError:
+            if tp == 1:
+                raise
+            return _curve(kernels, layer.expert_operators(shape, 1, tp, name), MOST_TOKENS)
 
     products: Curve = first_that_is_measured(formats.dense, dense)
     if shape.moe is None:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from coral_profiler_aiconfigurator.monotone import Curve, Surface, below, isotonic
+from coral_profiler_aiconfigurator.monotone import Curve, Surface, below
 
 NODES = np.array([1.0, 2.0, 4.0, 8.0])
 
 
 def test_what_is_monotone_stays() -> None:
     rising = np.array([1.0, 2.0, 2.0, 5.0])
-    assert isotonic(rising).tolist() == rising.tolist()
     assert below(rising, 0).tolist() == rising.tolist()
 
 
-def test_noise_is_halved_between_both_sides() -> None:
-    assert isotonic(np.array([1.0, 3.0, 2.0, 5.0])).tolist() == [1.0, 2.5, 2.5, 5.0]
+def test_more_work_bounds_less() -> None:
+    assert below(np.array([1.0, 3.0, 2.0, 5.0]), 0).tolist() == [1.0, 2.0, 2.0, 5.0]
 
 
 def test_a_curve_between_below_and_beyond_its_nodes() -> None:

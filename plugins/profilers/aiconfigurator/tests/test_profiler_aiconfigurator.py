@@ -12,7 +12,7 @@ from coral_profiler_aiconfigurator.layer import Heads
 from coral_profiler_aiconfigurator.options import AIConfiguratorOptions
 from coral_profiler_aiconfigurator.profiler import AIConfiguratorProfiler, build
 
-from coral.errors import ProfileError
+from coral.errors import ProfileError, UnknownDegree
 from coral.testing.profiler import ProfilerContract
 from coral.types.hardware import Gpu
 from coral.types.model import ModelShape, MoeShape
@@ -178,6 +178,15 @@ def test_what_was_not_measured_is_refused() -> None:
             QWEN3_32B, gpu("H100"), "vllm", dtype="bfloat16", measure=None
         )
     assert "current (0.24.0)" in str(caught.value.mend)
+
+
+def test_degrees_between_and_beyond_what_was_measured() -> None:
+    five = cost(PHI_4).step_parts(PROMPT, 40, first=False, last=False, tp=5)
+    eight = cost(PHI_4).tables(5).reduce
+    assert eight is not None
+    assert five.allreduce_s == pytest.approx(80 * eight(1024))
+    with pytest.raises(UnknownDegree, match="tensor parallel 64"):
+        cost(QWEN3_32B).step_s(PROMPT, 64, first=True, last=True, tp=64)
 
 
 def test_engine_version_and_memory() -> None:
