@@ -65,7 +65,8 @@ class BundleGreedy:
     ) -> None:
         self.problem, self.stock = problem, stock
         self.order, self.trim_last = order, trim_last
-        self.able = np.zeros((len(problem.needs), len(problem.sites)))
+        self.able = np.zeros((len(problem.needs), int(problem.places.max(initial=-1)) + 1))
+        """By domain, whatever markets its machines are from."""
         self.needs = [need.demand for need in problem.needs]
         self._by_place: dict[tuple[int, tuple[int, ...], int], list[Bundle]] = {}
         for one in bundles:
@@ -95,7 +96,12 @@ class BundleGreedy:
         for line in kept[np.lexsort((kept, worth))]:
             service = int(columns.service[line])
             while self.able[service].sum() < self.needs[service] * SERVED and self.stock.keep(int(line)):
-                self.able[service, columns.domain[line]] += columns.throughput[line]
+                self._count(int(line), 1)
+
+    def _count(self, line: int, count: int) -> None:
+        columns = self.problem.columns
+        place = self.problem.places[columns.domain[line]]
+        self.able[columns.service[line], place] += count * columns.throughput[line]
 
     def _step(self) -> bool:
         """Add a bundle for the model whose turn it is, or for one after it."""
@@ -119,24 +125,24 @@ class BundleGreedy:
     def _add(self, model: int) -> bool:
         own = self._services(model)
         if self._apart(model):
-            return any(self._in_domain(model, own, domain) for domain in self._domains[model])
+            return any(self._in_domain(model, own, place) for place in self._domains[model])
         lagging = sorted(own, key=lambda i: self.able[i].sum() / self.needs[i])
-        return any(self._place(model, own, service, None) for service in lagging)
+        return any(self._place(model, service, None) for service in lagging)
 
-    def _in_domain(self, model: int, own: list[int], domain: int) -> bool:
+    def _in_domain(self, model: int, own: list[int], place: int) -> bool:
         """The lagging phase of a domain next; a domain where it finds no room is done."""
-        lagging = min(own, key=lambda i: self.able[i, domain] / self.needs[i])
-        return self._place(model, own, lagging, domain)
+        lagging = min(own, key=lambda i: self.able[i, place] / self.needs[i])
+        return self._place(model, lagging, place)
 
-    def _place(self, model: int, own: list[int], service: int, domain: int | None) -> bool:
+    def _place(self, model: int, service: int, place: int | None) -> bool:
         """The best bundle that serves `service` and still has room; those without room are forgotten."""
-        here = [d for d in range(len(self.problem.sites)) if domain is None or d == domain]
+        here = [site for site, at in enumerate(self.problem.places) if place in (None, at)]
         while True:
             best: tuple[float, float, Bundle] | None = None
             for key, bundles in self._by_place.items():
                 if key[0] != model or service not in key[1] or key[2] not in here or not bundles:
                     continue
-                left = max(self._left(key[1], domain), 1e-9)
+                left = max(self._left(key[1]), 1e-9)
                 for one in bundles if self.trim_last else bundles[:1]:
                     useful = min(one.rate, left) if self.trim_last else one.rate
                     score = (one.price_usd_h / useful, -one.rate)
@@ -146,18 +152,18 @@ class BundleGreedy:
                 return False
             chosen = best[2]
             if self.stock.place(chosen.lines):
-                columns = self.problem.columns
                 for line, count in chosen.lines.items():
-                    self.able[columns.service[line], columns.domain[line]] += count * columns.throughput[line]
+                    self._count(line, count)
                 return True
             self._forget(chosen)
 
-    def _left(self, services: tuple[int, ...], domain: int | None) -> float:
+    def _left(self, services: tuple[int, ...]) -> float:
         """What is missing of the demand where it is missing most, as a fraction."""
         return max(1.0 - float(self.able[i].sum()) / self.needs[i] for i in services)
 
     def _forget(self, chosen: Bundle) -> None:
-        """A bundle without room, and those of the same place that need at least the same nodes."""
+        """A bundle without room, and those of the same site that need at least the same nodes: with a cap,
+        those of its model."""
         columns = self.problem.columns
 
         def takes(one: Bundle) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -168,24 +174,24 @@ class BundleGreedy:
 
         nodes = takes(chosen)
         for key, bundles in self._by_place.items():
-            if key[2] == chosen.domain:
+            if key[2] == chosen.domain and (key[0] == chosen.model or not self.stock.limited):
                 bundles[:] = [one for one in bundles if one is not chosen and (takes(one) < nodes).any()]
 
     def _cheapest_domains(self, model: int) -> list[int]:
         """Domains by the price of serving all of a model's demand there at its best efficiency."""
 
-        def price(domain: int) -> float:
+        def price(place: int) -> float:
             total = 0.0
             for service in self._services(model):
                 rates = [
                     some[0].price_usd_h / some[0].rate / len(key[1])
                     for key, some in self._by_place.items()
-                    if key[0] == model and key[2] == domain and service in key[1] and some
+                    if key[0] == model and self.problem.places[key[2]] == place and service in key[1] and some
                 ]
                 total += min(rates, default=np.inf)
             return total
 
-        return sorted(range(len(self.problem.sites)), key=lambda domain: (price(domain), domain))
+        return sorted(range(self.able.shape[1]), key=lambda place: (price(place), place))
 
     def _trimmed(self) -> Allocation:
         """Without new instances that nobody would miss, the dearest first."""

@@ -25,7 +25,7 @@ from coral.core.plan.missing import shortages
 from coral.core.plan.planners.bundles import Bundle, BundleGreedy, singles
 from coral.core.plan.planners.combos import combos
 from coral.core.plan.planners.counted import counted_plan
-from coral.core.plan.planners.permissions import Restricted
+from coral.core.plan.planners.permissions import Restricted, one_way
 from coral.core.plan.planners.stock import Stock
 from coral.core.plan.problem import Problem, state
 from coral.errors import SolverError
@@ -46,7 +46,7 @@ class CauchyPlanner:
     def plan(self, view: View, library: Library, solver: Solver) -> Plan:
         """See `coral.hookspecs.planner.Planner`. Raises LibraryError where a model has no templates."""
         restricted = Restricted(library, self._options.permissions)
-        problem = state(restricted.seen(view), restricted)
+        problem = state(one_way(restricted.seen(view), ("prefill", "decode")), restricted)
         stock = Stock(problem)
         bundles = self._bundles(problem, stock)
         note = "GPU combos were chosen greedily: not proven optimal"

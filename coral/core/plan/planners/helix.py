@@ -23,6 +23,7 @@ from coral.core.plan.budget import Budget
 from coral.core.plan.planners.counted import counted_plan
 from coral.core.plan.planners.inline import InlineLibrary
 from coral.core.plan.planners.layer_rates import in_flight, layer_rates
+from coral.core.plan.planners.permissions import one_way
 from coral.core.plan.planners.stages import Staged, best_stages, flow_bound, placed, without_idle
 from coral.core.plan.planners.stock import Stock
 from coral.core.plan.problem import state
@@ -53,9 +54,9 @@ class HelixPlanner:
         """See `coral.hookspecs.planner.Planner`. Raises LibraryError where a model has no templates,
         UsageError where `clusters` names what there is not, SolverError where the solver fails."""
         slices = view.options.slices and self._options.slices
-        seen = replace(view, options=replace(view.options, slices=slices))
+        seen = one_way(replace(view, options=replace(view.options, slices=slices)), ("prefill", "decode"))
         tables = {
-            (one.name, phase): layer_rates(library, one, phase) for one in view.models for phase in one.phases
+            (one.name, phase): layer_rates(library, one, phase) for one in seen.models for phase in one.phases
         }
         search = _Search(self._options, seen, library, tables, solver)
         for service in search.order():
@@ -193,7 +194,7 @@ class _Search:
         self.notes.append(
             f"{need.name} {need.phase}: a flow of {found.flow:.6g}, at most {best.bound:.6g} with its nodes"
         )
-        return found.flow
+        return found.flow * self._up(nodes)
 
     def _best(
         self, table: ThroughputTable, service: int, taken: list[int], best: Staged | None
@@ -260,6 +261,12 @@ class _Search:
                 more.append(lines[kind])
                 have += worth[kind]
         return more
+
+    def _up(self, lines: list[int]) -> float:
+        """The share of time that a placement over these unit columns is up: it is lost with any of its nodes,
+        a unit with one."""
+        lost = sum(1.0 / float(self.problem.columns.throughput[line]) - 1.0 for line in lines)
+        return 1.0 / (1.0 + lost)
 
     def _capacity(self, service: int, site: int, taken: list[int]) -> float:
         """The flow that reserved nodes have at best."""

@@ -20,7 +20,7 @@ from coral.core.plan.planners.combos import combos
 from coral.core.plan.planners.coral import CoralPlanner
 from coral.core.plan.planners.counted import counted_plan
 from coral.core.plan.planners.options import CoralOptions
-from coral.core.plan.planners.permissions import Restricted
+from coral.core.plan.planners.permissions import Restricted, one_way
 from coral.core.plan.planners.stock import Stock
 from coral.core.plan.problem import Problem, state
 from coral.errors import UsageError
@@ -44,15 +44,16 @@ class HomoPlanner:
                 mend="set `choose: greedy` or `phases: apart`",
             )
         self._options = options
+        self._best = CoralPlanner(CoralOptions())
 
     def plan(self, view: View, library: Library, solver: Solver) -> Plan:
         """See `coral.hookspecs.planner.Planner`. Raises LibraryError where a model has no templates."""
         restricted = Restricted(library, self._options.permissions)
         seen = restricted.seen(view)
         if self._options.choose == "ilp":
-            best = CoralPlanner(CoralOptions()).plan(seen, restricted, solver)
+            best = self._best.plan(seen, restricted, solver)
             return restricted.realized(replace(best, planner=NAME))
-        problem = state(seen, restricted)
+        problem = state(one_way(seen, ("prefill", "decode")), restricted)
         stock = Stock(problem)
         greedy = BundleGreedy(
             problem,

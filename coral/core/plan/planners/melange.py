@@ -30,7 +30,7 @@ from coral.core.plan.formulation import Formulation, formulate
 from coral.core.plan.planners.buckets import BucketRates, MeasuredRates, Replica, library_rates
 from coral.core.plan.planners.coral import CoralPlanner
 from coral.core.plan.planners.options import CoralOptions
-from coral.core.plan.planners.permissions import Restricted
+from coral.core.plan.planners.permissions import Restricted, one_way
 from coral.core.plan.problem import Problem, state
 from coral.errors import SolverError
 from coral.hookspecs.planner import Library, View
@@ -50,13 +50,14 @@ class MelangePlanner:
     def __init__(self, options: MelangeOptions, rates: BucketRates | None = None) -> None:
         self._options = options
         measured = MeasuredRates(options.rates) if options.rates is not None else None
+        self._by_means = CoralPlanner(CoralOptions())
         self._rates: BucketRates = rates or measured or library_rates
 
     def plan(self, view: View, library: Library, solver: Solver) -> Plan:
         """See `coral.hookspecs.planner.Planner`. Raises LibraryError where a model has no templates and
         UsageError where the measured rates do not fit the demand."""
         restricted = Restricted(library, self._options.permissions)
-        seen = restricted.seen(view)
+        seen = one_way(restricted.seen(view), ("mixed",))
         # What is never needed at the mean size may be needed for buckets that were measured.
         problem = state(seen, restricted, reduce=self._rates is library_rates)
         try:
@@ -65,7 +66,7 @@ class MelangePlanner:
         except SolverError as error:
             found, why = None, f"the solver failed: {error.message}"
         if found is None:
-            shared = CoralPlanner(CoralOptions()).plan(seen, restricted, solver)
+            shared = self._by_means.plan(seen, restricted, solver)
             note = f"{why}; what there is is shared by mean sizes"
             found = replace(shared, planner=NAME, notes=(note, *shared.notes))
         return restricted.realized(found)

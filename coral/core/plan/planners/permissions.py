@@ -113,6 +113,16 @@ class Restricted:
         )
 
 
+def one_way(view: View, phases: tuple[Phase, ...]) -> View:
+    """The view with models that may be served either way, mixed or with phases apart, served by `phases`:
+    for planners that do not choose between the two."""
+    models = tuple(
+        replace(one, phases=phases) if "mixed" in one.phases and len(one.phases) > 1 else one
+        for one in view.models
+    )
+    return replace(view, models=models)
+
+
 def _one_gpu(table: TemplateTable) -> NDArray[np.bool_]:
     gpus = sorted({kind.gpu for kind in table.node_types})
     per_gpu = np.array(

@@ -10,6 +10,7 @@ import numpy as np
 
 from coral.core.plan.allocation import Allocation
 from coral.core.plan.hosting import is_power_of_two
+from coral.core.plan.limits import exceeded
 from coral.core.plan.problem import Problem
 from coral.core.plan.supply import Lot
 from coral.types.program import Floats, Ints
@@ -26,6 +27,11 @@ class Stock:
         self.machines = [[0] * len(lots) for lots in self.lots]
         self._free: list[list[tuple[int, int]]] = [[] for _ in problem.sites]
         """Per site the (lot, GPUs free) of every machine taken."""
+        options = problem.view.options
+        self.limited = options.budget_usd_h is not None or any(
+            one.max_gpus is not None or one.max_cost_usd_h is not None for one in problem.view.models
+        )
+        """Whether there is a budget or a cap: then what goes over it has no room."""
         self._shaped: dict[str, tuple[int, int]] = {}
         """Where in `_free` a machine that running nodes sit on is: site and position."""
 
@@ -62,14 +68,22 @@ class Stock:
             ),
             key=lambda one: -one[0].count,
         )
-        for kind, site in kinds:
-            if not self._take(site, kind.gpu, kind.count, held_only=False):
-                for index, (machines, free) in before.items():
-                    self.machines[index], self._free[index] = machines, free
-                return False
+        if not all(self._take(site, kind.gpu, kind.count, held_only=False) for kind, site in kinds) or (
+            self.limited and self._beyond(lines)
+        ):
+            for index, (machines, free) in before.items():
+                self.machines[index], self._free[index] = machines, free
+            return False
         for line, count in lines.items():
             self.counts[line] += count
         return True
+
+    def _beyond(self, lines: dict[int, int]) -> bool:
+        """Whether so many more instances, on the machines taken, go over a cap or the budget."""
+        counts = self.counts.copy()
+        for line, count in lines.items():
+            counts[line] += count
+        return bool(exceeded(self.problem, counts, self.machines))
 
     def keep(self, line: int) -> bool:
         """One more instance of a kept column: where its nodes are or, where that is open, on held ones."""
@@ -78,16 +92,21 @@ class Stock:
         site = int(columns.domain[line])
         if self.counts[line] + 1 > columns.upper[line]:
             return False
+        before = list(self.machines[site]), list(self._free[site])
+        shaped = dict(self._shaped)
         if group.pins:
             for pin in group.pins:
                 self._pin(site, pin.machine_id, pin.gpus)
         else:
-            before = list(self.machines[site]), list(self._free[site])
             for kind, count in group.template.nodes.items():
                 for _ in range(count):
                     if not self._take(site, kind.gpu, kind.count, held_only=True):
                         self.machines[site], self._free[site] = before
                         return False
+        if self.limited and self._beyond({line: 1}):
+            self.machines[site], self._free[site] = before
+            self._shaped = shaped
+            return False
         self.counts[line] += 1
         return True
 
