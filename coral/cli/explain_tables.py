@@ -115,7 +115,9 @@ def _figure(answer: Answer) -> str:
 def show_mends(found: tuple[Mend, ...]) -> None:
     typer.echo("")
     if not found:
-        typer.echo("no single change that would mend it was found within the time limit")
+        typer.echo(
+            "no single change was found that would mend it: more machines, fewer requests, looser limits"
+        )
         return
     typer.echo(
         "any one of these would mend it (each was solved; try it with `coral plan` and what stands below):"

@@ -129,6 +129,7 @@ class _Made(NamedTuple):
 
 
 def _made(config: Path, sets: list[str] | None, what_ifs: list[str], top: int | None) -> _Made:
+    from msgspec.structs import replace
     from rich.console import Console
 
     from coral.cli.planning import gather
@@ -140,7 +141,7 @@ def _made(config: Path, sets: list[str] | None, what_ifs: list[str], top: int | 
     session = open_session(config, sets)
     with Console(stderr=True).status("reading the config") as status:
         ground = gather(session, status.update)
-        view, library, planner, solver, rebuilt = ground
+        view, library, planner, solver, rebuilt, hopeless = ground
         asked = what_if(view, what_ifs) if what_ifs else None
         status.update("planning")
         started = time.monotonic()
@@ -156,6 +157,7 @@ def _made(config: Path, sets: list[str] | None, what_ifs: list[str], top: int | 
         mended: tuple[Mend, ...] = ()
         if not found.satisfied:
             status.update("looking for what would mend it")
+            found = replace(found, notes=(*found.notes, *hopeless(view)))
             solves = Solves(planner, solver, clock=time.monotonic, limit_s=left)
             mended = mends(view, library, found, solves, rebuilt=rebuilt)
         explanation = None

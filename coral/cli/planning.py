@@ -12,13 +12,15 @@ if TYPE_CHECKING:
 
 
 class Ground(NamedTuple):
-    """`rebuilt` makes the template library of a view whose models have other SLOs."""
+    """`rebuilt` makes the template library of a view whose models have other SLOs; `hopeless` says of a view
+    which of its models no template can hold."""
 
     view: View
     library: Library
     planner: Planner
     solver: Solver
     rebuilt: Callable[[View], Library]
+    hopeless: Callable[[View], tuple[str, ...]]
 
 
 def gather(session: LoadedConfig, tell: Callable[[str], None]) -> Ground:
@@ -28,6 +30,7 @@ def gather(session: LoadedConfig, tell: Callable[[str], None]) -> Ground:
     """
     from coral.cli.market import ask_clouds
     from coral.core.generate.assemble import prepare
+    from coral.core.plan.explain.oversize import oversized
     from coral.core.solve import supervised_solver
     from coral.hookspecs.planner import View
 
@@ -48,4 +51,7 @@ def gather(session: LoadedConfig, tell: Callable[[str], None]) -> Ground:
     def rebuilt(changed: View) -> Library:
         return prepare(config, registry, offers, gpus, progress, changed.models)[1]
 
-    return Ground(view, library, planner, solver, rebuilt)
+    def hopeless(changed: View) -> tuple[str, ...]:
+        return oversized(changed, gpus, config.generate.max_nodes)
+
+    return Ground(view, library, planner, solver, rebuilt, hopeless)

@@ -66,11 +66,10 @@ def mends(
     """None where the plan serves all. Of each kind the least found within the time of `solves`."""
     if plan.satisfied:
         return ()
-    found = [*_caps(view, library, solves), *_supply(view, library, solves)]
-    if rebuilt is not None:
-        found += _slos(view, library, plan, solves, rebuilt)
-    found += _demand(view, library, plan, solves)
-    return tuple(found)
+    more = [*_caps(view, library, solves), *_supply(view, library, solves)]
+    fewer = list(_demand(view, library, plan, solves))
+    looser = [] if rebuilt is None else list(_slos(view, library, plan, solves, rebuilt))  # takes longest
+    return (*more, *looser, *fewer)
 
 
 def _caps(view: View, library: Library, solves: Solves) -> Iterator[Mend]:
@@ -180,10 +179,9 @@ def _demand(view: View, library: Library, plan: Plan, solves: Solves) -> Iterato
         fraction = min(one.fraction for one in most.services if one.model == spec.name)
         requests_per_s = _floored(spec.demand.requests_per_s * fraction)
         after = solves.plan(with_demand(view, spec.name, requests_per_s), library)
-        about = (
-            f"{requests_per_s:g} requests/s of {spec.name} instead of {spec.demand.requests_per_s:g}"
-            f" ({requests_per_s / spec.demand.requests_per_s:.1%})"
-        )
+        about = f"{requests_per_s:g} requests/s of {spec.name} instead of {spec.demand.requests_per_s:g}"
+        if requests_per_s == 0:
+            about = f"{spec.name} not served at all"
         mend = _mend("demand", about, [f"{model_path(spec, 'demand')}={requests_per_s:.12g}"], after)
         if mend is not None:
             yield mend
@@ -222,30 +220,38 @@ def _loosened(
 ) -> Mend | None:
     now = spec.slo.prefill_s if limit == "prefill" else spec.slo.decode_s
 
+    def has_templates(built: Library) -> bool:
+        return bool((built.table(spec.name, phase).throughput > 0).any())
+
     def tried(factor: float) -> Mend | None:
         looser = float(f"{now * factor:.6g}")
         changed = with_limit(view, spec.name, limit, looser)
-        try:
-            built = rebuilt(changed)
-        except CoralError:
-            return None
-        if solves.over or not (built.table(spec.name, phase).throughput > 0).any():
+        built = None if solves.over else _built(changed, rebuilt)
+        if built is None or not has_templates(built):
             return None
         about = f"{limit} of {spec.name} in {_duration(looser)} instead of {_duration(now)}"
         what_if = [f"{model_path(spec, f'slo.{limit}')}={_duration(looser)}"]
         return _mend("slo", about, what_if, solves.plan(changed, built))
 
-    for factor in LADDER:
-        mend = None if solves.over else tried(factor)
+    ladder: tuple[float, ...] = LADDER
+    if not has_templates(library):
+        loosest = _built(with_limit(view, spec.name, limit, now * FAR_LADDER[-1]), rebuilt)
+        if loosest is None or not has_templates(loosest):
+            return None  # it is not for this limit that there are none
+        ladder = (*LADDER, *FAR_LADDER)
+    for factor in ladder:
+        mend = tried(factor)
         if mend is not None:
-            return mend
-    if (library.table(spec.name, phase).throughput > 0).any():
-        return None
-    for factor in FAR_LADDER:
-        mend = None if solves.over else tried(factor)
-        if mend is not None:
-            return next((nearer for share in BETWEEN if (nearer := tried(factor * share))), mend)
+            nearer = (tried(factor * share) for share in BETWEEN) if factor in FAR_LADDER else iter(())
+            return next((one for one in nearer if one is not None), mend)
     return None
+
+
+def _built(view: View, rebuilt: Rebuilt) -> Library | None:
+    try:
+        return rebuilt(view)
+    except CoralError:  # templates that cannot be built are none
+        return None
 
 
 def _duration(seconds: float) -> str:
