@@ -73,7 +73,7 @@ def results(profiler: str, cost: Callable[[Sample], StepCost], measured: Iterabl
             phase=phase,
             samples=len(ratio),
             refused=len(refused[key]),
-            reason=refused[key][0] if refused[key] else "",
+            reason=" ".join(refused[key][0].split()) if refused[key] else "",
         )
         if len(ratio):
             line = msgspec.structs.replace(
@@ -144,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(
                     f"{line.profiler:15} {line.source:10} {line.gpu:10} {line.phase:13} {line.samples:4} "
                     f"median {line.median_error} p90 {line.p90_error} bias {line.bias} "
-                    f"held out {line.held_out} refused {line.refused} {line.reason[:80]!r}"
+                    f"held out {line.held_out} refused {line.refused} {line.reason[:80]}"
                 )
     return 0
 

@@ -55,16 +55,16 @@ class Efficiency(Struct, frozen=True, kw_only=True):
 
 CLASSES: Mapping[str, Efficiency] = {
     "hopper": Efficiency(
-        compute=0.82, compute_low=0.55, attention=0.50, bandwidth=0.86, launch_s=45e-6, error=0.20
+        compute=0.82, compute_low=0.55, attention=0.50, bandwidth=0.86, launch_s=45e-6, error=0.18
     ),
     "blackwell": Efficiency(
-        compute=0.72, compute_low=0.45, attention=0.36, bandwidth=0.82, launch_s=45e-6, error=0.20
+        compute=0.72, compute_low=0.45, attention=0.36, bandwidth=0.82, launch_s=45e-6, error=0.16
     ),
     "a100": Efficiency(
         compute=0.80, compute_low=0.80, attention=0.50, bandwidth=0.76, launch_s=45e-6, error=0.18
     ),
     "ada": Efficiency(
-        compute=0.62, compute_low=0.46, attention=0.45, bandwidth=0.80, launch_s=45e-6, error=0.20
+        compute=0.62, compute_low=0.46, attention=0.45, bandwidth=0.80, launch_s=45e-6, error=0.18
     ),
     "ampere": Efficiency(
         compute=0.62, compute_low=0.46, attention=0.45, bandwidth=0.80, launch_s=45e-6, error=0.26
