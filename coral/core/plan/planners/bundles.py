@@ -17,7 +17,7 @@ from coral.core.plan.answer import bill, services
 from coral.core.plan.planners.stock import Stock
 from coral.core.plan.problem import Problem
 from coral.core.plan.services import coupled
-from coral.types.program import Floats
+from coral.types.program import Floats, Ints
 
 Order = Literal["least_served", "in_turn"]
 MOST_BUNDLES = 100_000
@@ -25,11 +25,11 @@ SERVED = 1 - 1e-9
 
 
 class Bundle(Struct, frozen=True, kw_only=True):
-    """`lines`: instances of each column, all in one domain and of one model. `rate`: the fraction of the
-    demand of its least served phase that one bundle serves."""
+    """`lines`: instances of each column, all of one model. `place`: the domain they are in, None where they
+    are in several. `rate`: the fraction of the demand of its least served phase that one bundle serves."""
 
     model: int
-    domain: int
+    place: int | None
     services: tuple[int, ...]
     lines: dict[int, int]
     price_usd_h: float
@@ -45,7 +45,7 @@ def singles(problem: Problem, prices: Floats) -> list[Bundle]:
         found.append(
             Bundle(
                 model=problem.needs[service].model,
-                domain=int(columns.domain[line]),
+                place=int(problem.places[columns.domain[line]]),
                 services=(service,),
                 lines={int(line): 1},
                 price_usd_h=float(prices[line]),
@@ -53,6 +53,35 @@ def singles(problem: Problem, prices: Floats) -> list[Bundle]:
             )
         )
     return found
+
+
+class _Shelf:
+    """Bundles of one model, services and place, the most efficient first; `alive`: not known to lack room.
+
+    `takes` (bundles, sites * node types): nodes of each type in each site.
+    """
+
+    def __init__(self, problem: Problem, bundles: Sequence[Bundle]) -> None:
+        self.bundles = sorted(bundles, key=lambda b: (b.price_usd_h / b.rate, -b.rate, sorted(b.lines)))
+        self.price = np.array([one.price_usd_h for one in self.bundles])
+        self.rate = np.array([one.rate for one in self.bundles])
+        self.alive = np.ones(len(bundles), dtype=np.bool_)
+        columns, kinds = problem.columns, len(problem.node_types)
+        self.takes = np.zeros((len(bundles), len(problem.sites) * kinds), dtype=np.int32)
+        for row, one in enumerate(self.bundles):
+            for line, count in one.lines.items():
+                at = int(columns.domain[line]) * kinds
+                self.takes[row, at : at + kinds] += columns.usage[line] * count
+
+    def best(self, left: float | None) -> tuple[float, int] | None:
+        """Price per demand served and row of the best alive, `left` being all that is of use."""
+        rows = np.flatnonzero(self.alive)
+        if not rows.size:
+            return None
+        useful = self.rate[rows] if left is None else np.minimum(self.rate[rows], left)
+        score = self.price[rows] / useful
+        at = int(np.lexsort((-self.rate[rows], score))[0])
+        return float(score[at]), int(rows[at])
 
 
 class BundleGreedy:
@@ -68,11 +97,10 @@ class BundleGreedy:
         self.able = np.zeros((len(problem.needs), int(problem.places.max(initial=-1)) + 1))
         """By domain, whatever markets its machines are from."""
         self.needs = [need.demand for need in problem.needs]
-        self._by_place: dict[tuple[int, tuple[int, ...], int], list[Bundle]] = {}
+        found: dict[tuple[int, tuple[int, ...], int | None], list[Bundle]] = {}
         for one in bundles:
-            self._by_place.setdefault((one.model, one.services, one.domain), []).append(one)
-        for some in self._by_place.values():
-            some.sort(key=lambda one: (one.price_usd_h / one.rate, -one.rate, sorted(one.lines)))
+            found.setdefault((one.model, one.services, one.place), []).append(one)
+        self._shelves = {key: _Shelf(problem, some) for key, some in found.items()}
         self._domains = {model: self._cheapest_domains(model) for model in self._models()}
 
     def run(self) -> Allocation:
@@ -136,46 +164,33 @@ class BundleGreedy:
 
     def _place(self, model: int, service: int, place: int | None) -> bool:
         """The best bundle that serves `service` and still has room; those without room are forgotten."""
-        here = [site for site, at in enumerate(self.problem.places) if place in (None, at)]
         while True:
-            best: tuple[float, float, Bundle] | None = None
-            for key, bundles in self._by_place.items():
-                if key[0] != model or service not in key[1] or key[2] not in here or not bundles:
-                    continue
-                left = max(self._left(key[1]), 1e-9)
-                for one in bundles if self.trim_last else bundles[:1]:
-                    useful = min(one.rate, left) if self.trim_last else one.rate
-                    score = (one.price_usd_h / useful, -one.rate)
-                    if best is None or score < best[:2]:
-                        best = (*score, one)
+            best: tuple[float, _Shelf, int] | None = None
+            for key, shelf in self._shelves.items():
+                if key[0] == model and service in key[1] and (place is None or key[2] == place):
+                    left = max(self._left(key[1]), 1e-9) if self.trim_last else None
+                    found = shelf.best(left)
+                    if found is not None and (best is None or found[0] < best[0]):
+                        best = (found[0], shelf, found[1])
             if best is None:
                 return False
-            chosen = best[2]
+            chosen = best[1].bundles[best[2]]
             if self.stock.place(chosen.lines):
                 for line, count in chosen.lines.items():
                     self._count(line, count)
                 return True
-            self._forget(chosen)
+            self._forget(model, best[1].takes[best[2]])
 
     def _left(self, services: tuple[int, ...]) -> float:
         """What is missing of the demand where it is missing most, as a fraction."""
         return max(1.0 - float(self.able[i].sum()) / self.needs[i] for i in services)
 
-    def _forget(self, chosen: Bundle) -> None:
-        """A bundle without room, and those of the same site that need at least the same nodes: with a cap,
-        those of its model."""
-        columns = self.problem.columns
-
-        def takes(one: Bundle) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-            return sum(
-                (columns.usage[line].astype(np.int64) * count for line, count in one.lines.items()),
-                start=np.zeros(columns.usage.shape[1], dtype=np.int64),
-            )
-
-        nodes = takes(chosen)
-        for key, bundles in self._by_place.items():
-            if key[2] == chosen.domain and (key[0] == chosen.model or not self.stock.limited):
-                bundles[:] = [one for one in bundles if one is not chosen and (takes(one) < nodes).any()]
+    def _forget(self, model: int, nodes: Ints) -> None:
+        """All that take at least these nodes in the same sites: room only gets less. With a cap, those of
+        the model that has reached it."""
+        for key, shelf in self._shelves.items():
+            if key[0] == model or not self.stock.limited:
+                shelf.alive &= (shelf.takes < nodes).any(axis=1)
 
     def _cheapest_domains(self, model: int) -> list[int]:
         """Domains by the price of serving all of a model's demand there at its best efficiency."""
@@ -184,9 +199,9 @@ class BundleGreedy:
             total = 0.0
             for service in self._services(model):
                 rates = [
-                    some[0].price_usd_h / some[0].rate / len(key[1])
-                    for key, some in self._by_place.items()
-                    if key[0] == model and self.problem.places[key[2]] == place and service in key[1] and some
+                    shelf.price[0] / shelf.rate[0] / len(key[1])
+                    for key, shelf in self._shelves.items()
+                    if key[0] == model and key[2] in (place, None) and service in key[1]
                 ]
                 total += min(rates, default=np.inf)
             return total

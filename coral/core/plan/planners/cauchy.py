@@ -1,13 +1,13 @@
 """The `cauchy` planner: prefill and decode each on nodes of one type, paired to GPU combos.
 
-Taken (Cauchy, SoCC 2025, doi by title "A Cost-Efficient LLM Serving System through Adaptive Heterogeneous
+Taken (Cauchy, SoCC 2025, "A Cost-Efficient LLM Serving System through Adaptive Heterogeneous
 Deployment"; its abstract is what is public): prefill and decode may use different GPUs; the unit of
 deployment is a *GPU combo* of both, ranked by cost efficiency (tokens per USD); the top combos are candidates
 and a set of them is deployed that meets the goodput asked for. Adapted: instances are the templates of the
 library, so placement and tables are the `coral` planner's; combos of one domain, since KV goes from one
-phase to the other; several models take turns (`order`); what runs is kept first; surplus instances of the
-last combo are taken back (`trim_last`). `choose: ilp` is the cheapest set of combos for all models at once.
-Its scheduling of requests within combos has no counterpart here.
+phase to the other, unless `couple_phases` is off; several models take turns (`order`); what runs is kept
+first; surplus instances of the last combo are taken back (`trim_last`). `choose: ilp` is the cheapest set of
+combos for all models at once. Its scheduling of requests within combos has no counterpart here.
 """
 
 from __future__ import annotations

@@ -13,4 +13,4 @@ class HomoOptions(GreedyOptions):
     choose: Literal["greedy", "ilp"] = "greedy"
     """`greedy`: the most cost-efficient replica again and again; `ilp`: the best plan of such replicas."""
     phases: Literal["apart", "together"] = "apart"
-    """`together`: a replica is prefill and decode on one node type in one domain (greedy only)."""
+    """`together`: a replica is prefill and decode, both on one node type (greedy only)."""
