@@ -1,7 +1,8 @@
-"""`coral templates`: build the library of serving templates, and show the best of a model."""
+"""`coral templates`: build the library of serving templates, show the best of a model, plot them all."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,15 +17,16 @@ if TYPE_CHECKING:
     from coral.core.generate.library import TemplateLibrary
     from coral.core.generate.ranking import Ranked
     from coral.types.hardware import Offer
-    from coral.types.model import ModelSpec
+    from coral.types.model import ModelSpec, Phase
 
 UNITS = {"prefill": "tok/s", "decode": "tok/s", "mixed": "req/s"}
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Build and show the library of serving templates.")
+    group = typer.Typer(no_args_is_help=True, help="Build, show and plot the library of serving templates.")
     group.command("build")(build)
     group.command("show")(show)
+    group.command("plot")(plot)
     app.add_typer(group, name="templates")
 
 
@@ -76,25 +78,63 @@ def show(
 ) -> None:
     """Show the templates of a model that give most for their price, with their stages.
 
-    A node is priced by its share of the cheapest machine on offer that can hold it.
+    A node is priced by its share of the cheapest machine of one domain that can hold it. The exit code is 3
+    where nothing on offer can serve the model.
 
     Example: coral templates show qwen3-32b --config examples/paper-core.yaml --top 5
     """
+    from coral.core.generate.lacking import check_servable
     from coral.core.generate.ranking import best_templates
-    from coral.errors import UsageError
 
-    session = open_session(config, sets)
-    names = [section.name for section in session.config.models]
-    if model not in names:
-        raise UsageError(f"the config has no model {model!r}", mend=f"it has: {', '.join(names)}")
-    models, library, offers = _library(session)
-    spec = next(one for one in models if one.name == model)
+    spec, library, offers = _of_model(open_session(config, sets), model)
     found = {phase: best_templates(library, model, phase, offers, top) for phase in spec.phases}
     if as_json:
         print_json(found)
-        return
-    for phase, ranked in found.items():
-        _print(f"{model}, {phase}", UNITS[phase], ranked)
+    else:
+        for phase, ranked in found.items():
+            _print(f"{model}, {phase}", UNITS[phase], ranked)
+    check_servable(library, spec)
+
+
+def plot(
+    model: Annotated[str, typer.Argument(help="Name of a model of the config.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to draw into: .png, .svg or .pdf.")],
+    config: ConfigOption = DEFAULT_CONFIG,
+    sets: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Draw what the templates of a model cost, which no other beats, and how much a dollar buys.
+
+    Example: coral templates plot qwen3-32b --config examples/paper-core.yaml --out qwen3-32b.png
+    """
+    from coral.core.generate.lacking import check_servable
+    from coral.core.generate.prices import template_prices
+    from coral.core.report.figure import drawn, format_of
+    from coral.core.report.templates import PricedTemplates, pareto, templates_figure
+    from coral.errors import UsageError
+
+    kind = format_of(out.name)
+    spec, library, offers = _of_model(open_session(config, sets), model)
+    check_servable(library, spec)
+    priced: dict[Phase, PricedTemplates] = {}
+    for phase in spec.phases:
+        table = library.table(model, phase)
+        priced[phase] = PricedTemplates(table=table, price_usd_h=template_prices(table, offers)[0])
+    priced = {phase: one for phase, one in priced.items() if len(one.rows)}
+    if not priced:
+        raise UsageError("no template has a price above 0", mend="give the machines on offer their prices")
+    out.write_bytes(drawn(templates_figure(model, priced), kind))
+    if as_json:
+        fronts = {
+            phase: [
+                {"usd_h": float(one.price_usd_h[row]), "throughput": float(one.table.throughput[row])}
+                for row in one.rows[pareto(one.price_usd_h[one.rows], one.table.throughput[one.rows])]
+            ]
+            for phase, one in priced.items()
+        }
+        print_json({"out": str(out), "pareto": fronts})
+    else:
+        typer.echo(f"drawn into {out}")
 
 
 def _print(title: str, unit: str, ranked: Sequence[Ranked]) -> None:
@@ -108,9 +148,18 @@ def _print(title: str, unit: str, ranked: Sequence[Ranked]) -> None:
         )
         for one in ranked
     ]
-    print_table((unit, "USD/h", f"{unit} per USD/h", "stages", "template"), rows, title=title)
-    if not rows:
-        typer.echo("no combination of nodes on offer can serve it within the SLO")
+    if rows:
+        print_table((unit, "USD/h", f"{unit} per USD/h", "stages", "template"), rows, title=title)
+
+
+def _of_model(session: LoadedConfig, model: str) -> tuple[ModelSpec, TemplateLibrary, list[Offer]]:
+    from coral.errors import UsageError
+
+    names = [section.name for section in session.config.models]
+    if model not in names:
+        raise UsageError(f"the config has no model {model!r}", mend=f"it has: {', '.join(names)}")
+    models, library, offers = _library(session)
+    return next(one for one in models if one.name == model), library, offers
 
 
 def _library(session: LoadedConfig) -> tuple[tuple[ModelSpec, ...], TemplateLibrary, list[Offer]]:

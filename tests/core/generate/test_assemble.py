@@ -158,6 +158,31 @@ def test_templates_build_and_show(path: Path, capsys: pytest.CaptureFixture[str]
     assert "no model 'smoll'" in capsys.readouterr().err
 
 
+def test_templates_are_plotted(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    out = tmp_path / "smol.png"
+    assert main(["templates", "plot", "smol", "-c", str(path), "--out", str(out), "--json"]) == 0
+    front = json.loads(capsys.readouterr().out)["pareto"]["mixed"]
+    assert out.read_bytes().startswith(b"\x89PNG")
+    assert front
+    assert [one["usd_h"] for one in front] == sorted(one["usd_h"] for one in front)
+    assert main(["templates", "plot", "smol", "-c", str(path), "--out", "smol.gif"]) == 2
+    assert "smol.gif" in capsys.readouterr().err
+
+
+def test_a_model_that_nothing_can_serve_exits_3_with_the_reason(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["templates", "show", "smol", "-c", str(path)]
+    assert main([*command, "--set", "models.0.slo.decode=1us", "--json"]) == 3
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == {"mixed": []}
+    assert "no combination of nodes on offer can serve 'smol'" in shown.err
+    assert "mixed: no node holds a single layer (local-" in shown.err
+    assert main([*command, "--set", "generate.max_nodes=1"]) == 3
+    assert "mixed: 30 layers do not fit the SLO, 1 node and 12 times" in capsys.readouterr().err
+
+
 def test_an_engine_that_refuses_everywhere_is_named_with_its_reasons(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
