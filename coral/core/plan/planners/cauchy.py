@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from coral.core.plan.allocation import Allocation, allocation, steadied, trimmed
 from coral.core.plan.answer import bill, plan_of, services
@@ -49,19 +50,30 @@ class CauchyPlanner:
         problem = state(one_way(restricted.seen(view), ("prefill", "decode")), restricted)
         stock = Stock(problem)
         bundles = self._bundles(problem, stock)
-        note = "GPU combos were chosen greedily: not proven optimal"
-        if self._options.choose == "ilp":
-            try:
-                found = self._best(problem, restricted, bundles, solver)
-            except SolverError as error:
-                found, note = None, f"the solver failed: {error.message}; {note}"
-            if found is not None:
-                return restricted.realized(found)
-            note = f"the combos that can be had do not serve all; {note}" if ";" not in note else note
         greedy = BundleGreedy(
             problem, stock, bundles, order=self._options.order, trim_last=self._options.trim_last
         )
-        return restricted.realized(counted_plan(problem, restricted, greedy.run(), planner=NAME, note=note))
+        note = "GPU combos were chosen greedily: not proven optimal"
+        counted = counted_plan(problem, restricted, greedy.run(), planner=NAME, note=note)
+        if self._options.choose == "ilp":
+            counted = self._better(problem, restricted, bundles, solver, counted)
+        return restricted.realized(counted)
+
+    def _better(
+        self, problem: Problem, library: Library, bundles: list[Bundle], solver: Solver, counted: Plan
+    ) -> Plan:
+        """The cheapest set of combos, or the counted plan where there is none or it costs no less: that takes
+        back single instances, and the solver's time is limited."""
+        try:
+            best = self._best(problem, library, bundles, solver)
+        except SolverError as error:
+            return replace(counted, notes=(f"the solver failed: {error.message}", *counted.notes))
+        if best is None:
+            return replace(counted, notes=("no set of combos that can be had serves all", *counted.notes))
+        if counted.satisfied and _cost(counted) < _cost(best):
+            note = f"the solver's set of combos costs no less: {_cost(best):.6g} USD/h"
+            return replace(counted, notes=(note, *counted.notes))
+        return best
 
     def _bundles(self, problem: Problem, stock: Stock) -> list[Bundle]:
         """Combos, and single instances of models that are served `mixed`."""
@@ -133,6 +145,10 @@ def best_bundles(
     if faults:
         raise SolverError("the solver's plan does not hold: " + "; ".join(faults))
     return answer, found
+
+
+def _cost(plan: Plan) -> float:
+    return plan.price_usd_h + plan.initialization_usd_h
 
 
 def _alike(problem: Problem, line: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
