@@ -12,7 +12,7 @@ from coral.core.profile.fit import COEFFICIENTS, fit
 from coral.core.profile.knee import KneeStepCost, fit_knee
 from coral.core.profile.records import Record
 from coral.core.profile.throughput import degrees
-from coral.errors import UsageError
+from coral.errors import UnknownDegree, UsageError
 from coral.hookspecs.profiler import StepCost
 from coral.hookspecs.solver import NonlinearSolver
 from coral.types.hardware import Gpu
@@ -54,15 +54,22 @@ class Believed(Struct, frozen=True, kw_only=True):
 
 
 def believed(model: ModelSpec, gpu: Gpu, cost: StepCost, max_tp: int) -> Believed:
-    """Typical steps at the least and the greatest tensor parallel degree up to `max_tp`."""
+    """Typical steps at the least and the greatest tensor parallel degree up to `max_tp`; a degree that the
+    profiler knows nothing of is left out."""
     able = degrees(model.shape, max_tp, max_tp)
     layers = model.shape.layers
     steps = []
     for tp in sorted({able[0], able[-1]}):
         for what, work in TYPICAL.items():
-            parts = cost.step_parts(work, layers, first=True, last=True, tp=tp)
+            try:
+                parts = cost.step_parts(work, layers, first=True, last=True, tp=tp)
+            except UnknownDegree:
+                continue
             inner = parts.compute_s + parts.attention_s + parts.allreduce_s
-            apart = (inner / layers, *(float(getattr(parts, name)) for name in parts.__struct_fields__))
+            apart = (
+                float(inner / layers),
+                *(float(getattr(parts, name)) for name in parts.__struct_fields__),
+            )
             steps.append(TypicalStep(what=what, tp=tp, seconds=apart))
     return Believed(
         model=model.name,

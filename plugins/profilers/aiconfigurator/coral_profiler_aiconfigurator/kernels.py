@@ -25,7 +25,9 @@ class Kernels:
     def __init__(self, system: str, backend: str, version: str) -> None:
         from aiconfigurator_core.sdk import engine, perf_database
 
-        logging.getLogger(LOG).setLevel(logging.ERROR)  # it warns of tables that are not asked for here
+        log = logging.getLogger(LOG)
+        if log.level == logging.NOTSET:
+            log.setLevel(logging.ERROR)  # it warns of tables that are not asked for here
         try:
             database = perf_database.get_database_view(system, backend, version)
         except Exception as error:

@@ -24,7 +24,7 @@ class AIConfiguratorOptions(Options):
     """Time per step beside the kernels: scheduling, input preparation, sampling."""
     memory_fraction: Annotated[float, Field(gt=0, le=1)] = 0.90
     """Share of a GPU's memory that may be used."""
-    workspace: Annotated[Bytes, Field(ge=0)] = 2 << 30
+    workspace: Annotated[Bytes, Field(ge=0)] = 1 << 30
     """Runtime and workspace of the engine on a GPU, within that share."""
     error: Annotated[float, Field(ge=0)] | None = None
     """Relative error that is stated for whole steps; as it was measured for the GPU where not given."""
