@@ -1,14 +1,15 @@
 """Planners against each other, on the paper's setups: same tables, same offers, same demand.
 
     python -m benchmarks.planners --json                        everything, within --budget seconds
-    python -m benchmarks.planners --only core                   scenarios whose name has "core" in it
+    python -m benchmarks.planners --only core                   a scenario; "core*": all that begin so
     python -m benchmarks.planners --profiler aiconfigurator     tables from measured kernels
 
 Every plan is checked by `plan_check`, which shares no code with the planners. A record per plan: cost, the
 fraction of each model's demand that is served, the fraction at which all could be served alike (what a
 uniform scale-down leaves), requests/s served. Then, per scenario, the ratios to `coral` beside the paper's
 figures, untuned, and where the gain comes from: optimality, multi-node pipelines, pipelines inside a
-machine, node sizes, mixing GPU types, not using wide tensor parallelism, slices.
+machine, node sizes, mixing GPU types, not using wide tensor parallelism, slices. Costs compare where
+`all_served`: who serves less is cheaper.
 """
 
 from __future__ import annotations
@@ -225,6 +226,7 @@ def compared(scenario: Scenario, records: dict[str, dict[str, Any]]) -> Iterator
             "price_per_request": _over(_each(other), _each(ours)),
             "goodput": _over(other["requests_per_s"], ours["requests_per_s"]),
             "uniform_goodput": _over(other["uniform_fraction"], ours["uniform_fraction"]),
+            "all_served": other["satisfied"] and ours["satisfied"],
             "paper": scenario.paper.get(name),
         }
     for what, before, after in GAINS:
@@ -234,6 +236,7 @@ def compared(scenario: Scenario, records: dict[str, dict[str, Any]]) -> Iterator
                 "gain": what,
                 "price_per_request": _over(_each(records[before]), _each(records[after])),
                 "goodput": _over(records[after]["requests_per_s"], records[before]["requests_per_s"]),
+                "all_served": records[before]["satisfied"] and records[after]["satisfied"],
             }
 
 
@@ -299,6 +302,7 @@ def over_seeds(scenario: Scenario, lines: list[dict[str, Any]]) -> Iterator[dict
                     for what in ("price_per_request", "goodput")
                 },
                 "seeds": len(same),
+                "all_served": all(line["all_served"] for line in same),
                 "paper": scenario.paper.get(name.partition(" / ")[0]),
             }
 

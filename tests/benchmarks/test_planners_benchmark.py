@@ -73,13 +73,15 @@ def test_ratios_are_printed_beside_the_papers(records: dict[str, dict[str, Any]]
 
 def test_ratios_are_averaged_over_seeds() -> None:
     lines = [
-        {"ratio": "homo / coral", "price_per_request": 1.0, "goodput": 1.0},
-        {"ratio": "homo / coral", "price_per_request": 4.0, "goodput": None},
-        {"gain": "optimality", "price_per_request": 2.0, "goodput": 1.0},
+        {"ratio": "homo / coral", "price_per_request": 1.0, "goodput": 1.0, "all_served": True},
+        {"ratio": "homo / coral", "price_per_request": 4.0, "goodput": None, "all_served": False},
+        {"gain": "optimality", "price_per_request": 2.0, "goodput": 1.0, "all_served": True},
     ]
     homo, gain = over_seeds(SCENARIOS[0], lines)
     assert (homo["price_per_request"], homo["goodput"], homo["seeds"]) == (2.0, 1.0, 2)
     assert homo["paper"] == "1.62x cost"
+    assert not homo["all_served"]
+    assert gain["all_served"]
     assert gain["gain_over_seeds"] == "optimality"
 
 
