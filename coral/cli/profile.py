@@ -186,6 +186,9 @@ def show(
             for one in found
         ],
     )
+    for one in found:
+        for note in one.notes:
+            typer.echo(f"{one.model} on {one.gpu}: {note}")
     print_table(
         (
             "model",

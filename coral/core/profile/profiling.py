@@ -51,6 +51,8 @@ class Believed(Struct, frozen=True, kw_only=True):
     kv_token_bytes: int
     fixed_bytes: int
     steps: tuple[TypicalStep, ...]
+    notes: tuple[str, ...] = ()
+    """What the figures take for granted: dtypes that stand in, ranges that were measured."""
 
 
 def believed(model: ModelSpec, gpu: Gpu, cost: StepCost, max_tp: int) -> Believed:
@@ -83,6 +85,7 @@ def believed(model: ModelSpec, gpu: Gpu, cost: StepCost, max_tp: int) -> Believe
         kv_token_bytes=cost.kv_token_bytes,
         fixed_bytes=cost.fixed_bytes,
         steps=tuple(steps),
+        notes=tuple(getattr(cost, "notes", ())),
     )
 
 

@@ -58,23 +58,30 @@ def mixed(device: Device, role: Role, tp: int, stages: Sequence[float]) -> Float
     rates = rows[:, None] / work.out / steady
     sizes = chunk_sizes(work.prompt, able.max_step_tokens)
     q, b = (a.ravel() for a in np.meshgrid(sizes, rows, indexing="ij"))
-    possible = (q >= np.tile(prompt, len(sizes))) & (q + b <= able.max_step_tokens)
-    parts = [
-        (count, _mixed_s(device, role, tp, q, attended, b))
-        for count, attended in chunk_groups(work.prompt, q)
-    ]
+    tried = np.flatnonzero((q >= np.tile(prompt, len(sizes))) & (q + b <= able.max_step_tokens))
+    groups = [(count[tried], attended[tried]) for count, attended in chunk_groups(work.prompt, q)]
+    q, b = q[tried], b[tried]
+    last = _mixed_s(device, role, tp, q, groups[-1][1], b)
+    light = np.logical_or.reduce([last[:, 0] <= slo.decode_s / S - device.hop_s(q + b, S) for S in stages])
+    tried, q, b, last = tried[light], q[light], b[light], last[light]
+    counts = np.array([count[light] for count, _ in groups])
+    loaded = np.zeros((len(groups), *last.shape))
+    loaded[-1] = last
+    for g, (_, attended) in enumerate(groups[:-1]):
+        some = counts[g] > 0
+        if some.any():
+            loaded[g, some] = _mixed_s(device, role, tp, q[some], attended[light][some], b[some])
+    worst, spent = loaded.max(axis=0), np.einsum("gi,gij->ij", counts, loaded)
+    steps = counts.sum(axis=0)
     limit = device.memory_rate("mixed", role, tp)
     found = []
     for S in stages:
-        hop = device.hop_s(q + b, S)[:, None]
-        within = np.broadcast_to(possible[:, None], parts[0][1].shape)
-        spent = np.zeros_like(parts[0][1])
-        for count, loaded in parts:
-            step = loaded + hop
-            within = within & ((step <= slo.decode_s / S) | (count == 0)[:, None])
-            spent += count[:, None] * step
-        within = within & (spent <= slo.prefill_s / S)
-        bearable = np.logical_or.reduce(within.reshape(len(sizes), len(rows), -1), axis=0)
+        hop = device.hop_s(q + b, S)
+        within = worst <= (slo.decode_s / S - hop)[:, None]
+        within &= spent <= (slo.prefill_s / S - steps * hop)[:, None]
+        every = np.zeros((len(sizes) * len(rows), device.layers), bool)
+        every[tried] = within
+        bearable = np.logical_or.reduce(every.reshape(len(sizes), len(rows), -1), axis=0)
         found.append(_best(rates, bearable, limit))
     return np.array(found)
 

@@ -97,6 +97,11 @@ class RooflineStepCost(Struct, frozen=True, kw_only=True):
         """What stands in for a dtype that the GPU lacks, in words; empty where nothing does."""
         return self.precision.stand_in
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the figures take for granted."""
+        return (f"stands in: {self.stand_in}",) if self.stand_in else ()
+
     def linear_s(self, tokens: Any, tp: int) -> Any:
         """Matrices of one layer, its experts, and the passes over rows between them."""
         shape = self._held

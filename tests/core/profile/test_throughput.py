@@ -253,7 +253,7 @@ def test_windows_count_at_the_worst_position() -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_kv_of_a_pipeline_is_limited_by_its_tightest_stage(seed: int) -> None:
-    """CASES 1: uneven cards and layers. Memory allows the least of its stages, never a total."""
+    """Uneven cards and layers: memory allows what the least of the stages does, never a total."""
     rng = np.random.default_rng(seed)
     spec = model(prefill_s=1e3, decode_s=1e3)
     stages = int(rng.integers(2, 4))
@@ -273,3 +273,30 @@ def test_kv_of_a_pipeline_is_limited_by_its_tightest_stage(seed: int) -> None:
         found.append(rate)
         by_hand.append(tokens / Workload(spec, 16).held("decode")(math.inf))
     assert min(found) == pytest.approx(min(by_hand), rel=1e-9)
+
+
+def test_a_16_gb_and_a_32_gb_card_take_an_uneven_cut() -> None:
+    """KV of a pipeline is the least over stages of free bytes / (layers x bytes per layer and token): the cut
+    that gives the larger card twice the layers is accepted, and holds more than an even one."""
+    spec = model(msgspec.structs.replace(SHAPE, layers=36), prefill_s=1e3, decode_s=1e3)
+    small, large = (catalogue.gpu(name) for name in ("V100", "V100-32GB"))
+    assert 14 < small.memory_bytes / 2**30 < 16 < 30 < large.memory_bytes / 2**30 < 32
+    kinds = (NodeType(small.name, 1), NodeType(large.name, 1))
+    rate = table("decode", spec, kinds).rate[1]
+    first, last = rate[ROLES.index("first"), :, 0], rate[ROLES.index("last"), :, 1]
+
+    def least(layers: int) -> float:
+        """Output tokens/s of all cards together where the small one holds `layers` layers."""
+        tokens = []
+        for gpu, held, role in ((small, layers, "first"), (large, 36 - layers, "last")):
+            step = cost(spec, gpu)
+            free = gpu.memory_bytes - step.fixed_bytes
+            free -= step.weight_bytes(held, first=role == "first", last=role == "last", tied=False)
+            tokens.append(max(free, 0) / (held * step.kv_token_bytes))
+        return min(tokens) / Workload(spec, 16).held("decode")(math.inf)
+
+    found = [min(first[j - 1], last[36 - j - 1]) for j in range(1, 36)]
+    assert found == pytest.approx([least(j) for j in range(1, 36)])
+    best = int(np.argmax(found)) + 1
+    assert best < 18
+    assert found[best - 1] > 1.3 * found[17] > 0
