@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 
-from coral.core.generate.search import Piece, Search, Sizes, Solved, solve
+from coral.core.generate.search import Search, Sizes, Solved, solve
 from coral.core.generate.templates import Found
 
 Tell = Callable[[int, int], None]
@@ -19,40 +19,37 @@ def shared(tasks: Sequence[Search], executor: Executor, tell: Tell) -> Iterator[
     BrokenExecutor where a worker dies. An iterator that is not run to its end leaves pieces in the
     executor, whose end calls them off.
     """
-    crowd = [_Crowd(number, Sizes(task)) for number, task in enumerate(tasks)]
     owner: dict[Future[Solved], _Crowd] = {}
-    ended: list[_Crowd] = []
-    for one in crowd:
+    for number, task in enumerate(tasks):
+        one = _Crowd(number, Sizes(task))
         owner |= dict.fromkeys(one.go_on(executor), one)
-        if not one.waiting:
-            ended.append(one)
-    while ended or owner:
-        for one in ended:
-            yield one.number, one.sizes.found()
-        ended = []
-        if not owner:
-            return
+        if not one.running:
+            yield number, one.sizes.found()
+    while owner:
         done, _ = wait(owner, return_when=FIRST_COMPLETED)
         for future in done:
             one = owner.pop(future)
             tell(one.number, len(future.result().throughput))
-            if all(other.done() for other in one.waiting):
-                one.sizes.take([other.result() for other in one.waiting])
+            one.running -= 1
+            if one.running == 0:
                 owner |= dict.fromkeys(one.go_on(executor), one)
-                if not one.waiting:
-                    ended.append(one)
+                if not one.running:
+                    yield one.number, one.sizes.found()
 
 
 class _Crowd:
-    """One search and the pieces of it that run."""
+    """One search and the pieces of its size; `running` of them are not yet seen to have ended."""
 
     def __init__(self, number: int, sizes: Sizes) -> None:
         self.number = number
         self.sizes = sizes
-        self.waiting: list[Future[Solved]] = []
+        self.running = 0
+        self._pieces: list[Future[Solved]] = []
 
     def go_on(self, executor: Executor) -> list[Future[Solved]]:
-        """Start the pieces of the next size; none where all sizes are done."""
-        pieces: list[Piece] = self.sizes.pieces()
-        self.waiting = [executor.submit(solve, piece) for piece in pieces]
-        return self.waiting
+        """Take the answers of this size and start the pieces of the next; none where all sizes are done."""
+        if self._pieces:
+            self.sizes.take([piece.result() for piece in self._pieces])
+        self._pieces = [executor.submit(solve, piece) for piece in self.sizes.pieces()]
+        self.running = len(self._pieces)
+        return self._pieces

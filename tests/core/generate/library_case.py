@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from coral.core.generate.build import GenerateOptions, Hop, Progress, build_library
+from coral.core.generate.hardware import Costs
 from coral.core.generate.library import TemplateLibrary
 from coral.hookspecs.engine import EngineCapabilities
 from coral.hookspecs.profiler import StepCost
@@ -97,16 +98,18 @@ def capabilities(_: ModelSpec, __: Gpu) -> EngineCapabilities:
 def build(folder: Path, *models: ModelSpec, small_mib: int = 60, max_nodes: int = 3,
           memory_ratio: float = 1e6, progress: Progress | None = None,
           executor: Executor | None = None,
-          options: GenerateOptions | None = None) -> TemplateLibrary:  # fmt: skip
+          options: GenerateOptions | None = None, store: Path | None = None,
+          costs: Costs | None = None) -> TemplateLibrary:  # fmt: skip
     return build_library(
         models or (model(),),
         KINDS,
         gpus(small_mib),
-        cost,
+        costs or cost,
         capabilities,
         options or GenerateOptions(max_nodes=max_nodes, memory_ratio=memory_ratio),
         HOP,
         folder,
+        store=store,
         progress=progress,
         executor=executor,
     )
