@@ -17,10 +17,12 @@ def linked_covers(
     machines: bool = False,
     limited: bool = False,
     survival: bool = False,
+    parts: bool = False,
     scarce: float = 1.0,
 ) -> Program:
     """`machines`: supply is bought in integral lots; `limited`: columns may be used once or twice;
-    `survival`: half of every demand must be served also without the first half of its columns."""
+    `survival`: half of every demand must be served also without the first half of its columns; `parts`: a
+    demand is served in two parts, each by two kinds of columns together."""
     draw = np.random.default_rng(seed)
     builder = ProgramBuilder()
     usage = draw.integers(0, 4, (rows * columns, supplies)) * (draw.random((rows * columns, supplies)) < 0.5)
@@ -43,6 +45,16 @@ def linked_covers(
     fixed = builder.variables(1, lower=1.0, upper=1.0)
     for row in range(rows):
         own = np.arange(row * columns, (row + 1) * columns)
+        if parts:
+            cells = builder.variables(2, upper=1.0)
+            total = builder.rows(1, lower=0.0)
+            builder.entries(total, cells, 1.0)
+            builder.entries(total, fixed, -1.0)
+            for kind in range(4):
+                strand = builder.rows(1, lower=0.0)
+                builder.entries(strand, nu[own[kind::4]], np.minimum(4 * share[own[kind::4]], 1.0))
+                builder.entries(strand, [cells[kind // 2]], -1.0)
+            continue
         demand = builder.rows(1, lower=0.0)
         builder.entries(demand, nu[own], share[own])
         builder.entries(demand, fixed, -1.0)

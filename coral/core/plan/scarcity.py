@@ -85,6 +85,9 @@ def share_scarcity(problem: Problem, solver: Solver, budget: Budget, *, sift_abo
     proven = True
     x: Floats | None = None
     for k in range(1, steps.count + 1):
+        if budget.exhausted and x is not None:
+            proven = False
+            break
         program, columns, theta = steps.aim(k)
         start = _extended(x, program, columns, steps, k)
         within = budget.part(SHARE / steps.count)

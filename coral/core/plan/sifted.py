@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from coral.core.plan.check import Checked, claimed
 
+Whose = Literal["ours", "both", "solver"]
+"""Whose the bound is: proved here alone, proved here with the solver's bound of a small program, or the
+solver's own of the whole."""
+
 
 class Sifted(Struct, frozen=True, kw_only=True, eq=False):
-    """`columns` of the last program that a solver was given; `ours`: whether the bound is the one proved
-    here rather than the solver's own."""
+    """`columns` of the largest program that a solver was given."""
 
     answer: Checked
     columns: int
-    ours: bool
+    whose: Whose
 
 
 def better(first: Sifted, second: Sifted) -> Sifted:

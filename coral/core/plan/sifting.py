@@ -26,4 +26,4 @@ def minimise(
         if found is not None:
             return found
     answer = solve_checked(program, solver, budget, start)
-    return Sifted(answer=answer, columns=program.columns, ours=False)
+    return Sifted(answer=answer, columns=program.columns, whose="solver")

@@ -66,11 +66,11 @@ def test_a_solvers_tolerance_is_no_shortage(served: float, met: bool) -> None:
 
 def test_of_two_answers_the_cheaper_with_the_higher_bound() -> None:
     x = np.zeros(1)
-    first = Sifted(answer=Checked(status="feasible", x=x, cost=10.0, bound=9.0), columns=3, ours=True)
-    second = Sifted(answer=Checked(status="feasible", x=x, cost=9.5, bound=8.0), columns=5, ours=False)
+    first = Sifted(answer=Checked(status="feasible", x=x, cost=10.0, bound=9.0), columns=3, whose="ours")
+    second = Sifted(answer=Checked(status="feasible", x=x, cost=9.5, bound=8.0), columns=5, whose="solver")
     for found in (better(first, second), better(second, first)):
-        assert (found.answer.cost, found.answer.bound, found.ours) == (9.5, 9.0, True)
-    nothing = Sifted(answer=Checked(status="no_solution"), columns=5, ours=False)
+        assert (found.answer.cost, found.answer.bound, found.whose) == (9.5, 9.0, "ours")
+    nothing = Sifted(answer=Checked(status="no_solution"), columns=5, whose="solver")
     assert (better(first, nothing).answer.cost, better(first, nothing).answer.bound) == (10.0, 9.0)
 
 

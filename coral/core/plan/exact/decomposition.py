@@ -66,9 +66,10 @@ class Blocks:
         inside = np.zeros(program.columns, dtype=np.bool_)
         for cover in covers:
             inside[cover.columns] = True
+            inside[cover.hidden] = True
         self.free: Ints = np.flatnonzero(~inside)
         linking = np.ones(program.rows, dtype=np.bool_)
-        linking[[cover.row for cover in covers]] = False
+        linking[[row for cover in covers for row in cover.rows]] = False
         self.linking: Ints = np.flatnonzero(linking)
         self.lower: Floats = program.row_lower[self.linking]
         self.upper: Floats = program.row_upper[self.linking]
@@ -80,6 +81,28 @@ class Blocks:
         keep = np.zeros(self.program.columns, dtype=np.bool_)
         keep[columns] = True
         return _linking_part(select(self.program, keep), self.linking, self.program.rows)
+
+    def most_able(self, cover: Cover, x: Floats) -> Floats:
+        """(cells,): the parts f of a demand as large as the program's rows allow."""
+        program = self.program
+        out = np.empty(len(cover.hidden))
+        for cell, part in enumerate(cover.hidden):
+            own = slice(program.indptr[part], program.indptr[part + 1])
+            rates = [
+                self._activity(int(row), x, cover.columns) / -value
+                for row, value in zip(program.indices[own], program.data[own], strict=True)
+                if row != cover.rows[0]
+            ]
+            out[cell] = min(rates)
+        return out
+
+    def _activity(self, row: int, x: Floats, columns: Ints) -> float:
+        """What some columns do in a row."""
+        program, total = self.program, 0.0
+        for column in columns[x[columns] != 0]:
+            own = slice(program.indptr[column], program.indptr[column + 1])
+            total += float(program.data[own][program.indices[own] == row].sum() * x[column])
+        return total
 
     def prices(self, linking: Floats) -> Floats:
         """Prices of the linking rows as prices of all rows, with signs that the rows allow."""
@@ -105,6 +128,19 @@ class Blocks:
             at = np.where(reduced[self.free] >= 0, reduced[self.free] * low, reduced[self.free] * up)
             at[reduced[self.free] == 0] = 0.0
         return float(rows.sum() + at.sum() + sum(least))
+
+    def serves(self, row: int, columns: Ints, counts: Ints) -> bool:
+        """Whether so many of these columns, all of the cover's, serve its demand."""
+        cover = self.covers[row]
+        at = np.searchsorted(cover.columns, columns)
+        if (at >= len(cover.columns)).any() or (
+            cover.columns[np.minimum(at, len(cover.columns) - 1)] != columns
+        ).any():
+            return False
+        own = np.zeros(len(cover.columns))
+        own[at] = counts
+        parts = [min(float(strand.share @ own[strand.at]) for strand in cell) for cell in cover.cells]
+        return min(1.0, sum(parts)) >= 1.0 - 1e-9
 
     def whole(self, row: int, priced: Priced) -> Whole:
         return self.whole_of(row, self.covers[row].columns[priced.items], priced.counts)

@@ -1,19 +1,21 @@
-"""The course of an exact solve: relaxation, bound over whole covers, small programs until both meet.
+"""The course of an exact solve: relaxation, bound over whole covers, small programs that close the gap.
 
 1. Column generation gives row prices; whole covers then lift the bound to z.
-2. The covers met on the way give a first solution.
-3. A small program over what a solution below z + δ can use gives a better one, and a bound::
+2. The covers met on the way give a first solution, a small program over all covers of small excess a good
+   one; where covers are too many to list, one over the columns of least excess.
+3. A small program over what a solution below the cost known can use proves the rest::
 
        bound = max(previous, min(bound of the small program, z + δ))
 
-   First with the largest δ for which all covers can be listed, then with the δ at which the costs known
-   and the bound meet; without a solution δ grows threefold. Every solution is checked against the whole
-   program and its cost computed from it.
+   with the δ at which the cost known and the bound meet; without a solution δ grows threefold.
+
+Every solution is checked against the whole program and its cost computed from it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -22,24 +24,26 @@ from coral.core.plan import bound as bounds
 from coral.core.plan.budget import Budget
 from coral.core.plan.check import FEASIBILITY, Checked, claimed, solve_checked
 from coral.core.plan.exact.covers import covers
-from coral.core.plan.exact.decomposition import Blocks, Decomposed, decompose
-from coral.core.plan.exact.memory import Memory
+from coral.core.plan.exact.decomposition import Blocks, Decomposed, Whole, decompose
+from coral.core.plan.exact.memory import Memory, Remembered
 from coral.core.plan.exact.pool import Pool, Prospect
 from coral.core.plan.exact.relaxation import Relaxed, relaxed
-from coral.core.plan.exact.restricted import Restricted, chosen_of
-from coral.core.plan.sifted import Sifted
+from coral.core.plan.exact.restricted import Restricted, chosen_of, settled
+from coral.core.plan.sifted import Sifted, Whose
 from coral.hookspecs.solver import Solver
 from coral.types.program import Floats, Program
 
 FIRST = 0.0025
 GROWTH = 3.0
 LISTED = 3000
-"""Covers of one row, at most, that are listed one by one."""
+"""Covers of one demand, at most, that are listed one by one."""
 COMPARED = 12_000
-"""Covers of one row, at most, that are compared with each other."""
+"""Covers of one demand, at most, that are compared with each other."""
 EASY = 4000
 """Columns of a small program that is solved at once."""
 ROUNDS = 12
+NARROW = ((20, 5e-3, 0.1), (60, 1e-3, 0.2))
+"""Columns of a strand, gap and share of the budget of small programs that only look for solutions."""
 
 
 def solve_exactly(
@@ -63,20 +67,36 @@ def solve_exactly(
     if relaxation.infeasible:
         return _infeasible(program)
     blocks = Blocks(program, covers(program))
-    decomposed = _decomposed(blocks, relaxation, solver, budget.part(0.4))
+    wholes = known.still(blocks) if known is not None else []
+    decomposed = _decomposed(blocks, relaxation, wholes, solver, budget.part(0.4))
     if decomposed is None:
         return _infeasible(program)
+    course = _Course(blocks, decomposed, relaxation, solver, budget)
+    for one in (start, known.x if known is not None else None):
+        if one is not None:
+            course.offer(settled(blocks, one.copy()))
+    found = course.run()
     if memory is not None:
-        memory.keep(program, decomposed.prices, relaxation.columns)
-    return _Course(blocks, decomposed, relaxation, solver, budget, start).run()
+        memory.keep(
+            program,
+            Remembered(
+                prices=decomposed.prices,
+                columns=relaxation.columns,
+                wholes=decomposed.wholes,
+                x=found.answer.x,
+            ),
+        )
+    return found
 
 
 def _infeasible(program: Program) -> Sifted:
     answer = Checked(status="infeasible", bound=math.inf)
-    return Sifted(answer=answer, columns=program.columns, ours=True)
+    return Sifted(answer=answer, columns=program.columns, whose="ours")
 
 
-def _decomposed(blocks: Blocks, relaxation: Relaxed, solver: Solver, budget: Budget) -> Decomposed | None:
+def _decomposed(
+    blocks: Blocks, relaxation: Relaxed, wholes: Sequence[Whole], solver: Solver, budget: Budget
+) -> Decomposed | None:
     if not blocks.covers:
         return Decomposed(
             prices=relaxation.prices,
@@ -87,7 +107,7 @@ def _decomposed(blocks: Blocks, relaxation: Relaxed, solver: Solver, budget: Bud
             rounds=0,
         )
     free = np.intersect1d(blocks.free, relaxation.columns)
-    return decompose(blocks, solver, budget, relaxation.prices, free)
+    return decompose(blocks, solver, budget, relaxation.prices, free, wholes)
 
 
 class _Course:
@@ -98,30 +118,28 @@ class _Course:
         relaxation: Relaxed,
         solver: Solver,
         budget: Budget,
-        start: Floats | None,
     ) -> None:
         self.blocks, self.program = blocks, blocks.program
         self.decomposed, self.relaxation = decomposed, relaxation
         self.solver, self.budget = solver, budget
         self.reduced = bounds.reduced_costs(self.program, decomposed.prices)
-        self.z = max(decomposed.bound, relaxation.bound)
         self.base = decomposed.bound
-        self.proven = self.z
+        self.proven = max(decomposed.bound, relaxation.bound)
         self.best = Checked(status="no_solution")
         self.resolved = False
         self.columns = 0
-        self.whole = False
-        self._offer(start)
+        self.whose: Whose = "ours"
 
     def run(self) -> Sifted:
         prospect = Prospect(self.blocks, self.decomposed, self.reduced)
         if self.decomposed.wholes and not self.closed:
             self._mix()
-        delta = max(FIRST * abs(self.z), 1e-9)
+        delta = max(FIRST * abs(self.proven), 1e-9)
         if self.blocks.covers and not self.closed:
             delta, pool = self._listable(prospect, delta)
         else:
             pool = self._pool(prospect, delta)
+        narrowed = not self.blocks.covers
         for _ in range(ROUNDS):
             if self.closed or self.budget.exhausted:
                 break
@@ -129,10 +147,15 @@ class _Course:
             if pool.everything and status == "infeasible" and self.best.x is None:
                 return _infeasible(self.program)
             if pool.everything:
-                self.whole = True
+                self.whose = "solver"
                 break
             delta = self._next(delta)
             pool = self._pool(prospect, delta)
+            if not narrowed and not self.closed and not (pool.listed and pool.size <= EASY):
+                narrowed = True
+                self._narrow(prospect)
+                delta = self._next(delta)
+                pool = self._pool(prospect, delta)
         return self._sifted()
 
     @property
@@ -167,39 +190,46 @@ class _Course:
     def _mix(self) -> None:
         """A first solution of the covers that the decomposition met."""
         free = np.intersect1d(self.blocks.free, self.relaxation.columns)
-        small = Restricted(
-            self.blocks,
-            chosen_of(self.blocks, self.decomposed.wholes, free),
-            self.reduced,
-            self.decomposed.least,
-            self.best.x,
-        )
+        small = self._small(chosen_of(self.blocks, self.decomposed.wholes, free))
         within = self.budget.part(0.1, gap=max(self.budget.gap, 1e-3))
         self._take(small, solve_checked(small.program, self.solver, within, small.start))
 
     def _round(self, pool: Pool, delta: float) -> str:
-        small = Restricted(self.blocks, pool, self.reduced, self.decomposed.least, self.best.x)
+        small = self._small(pool)
         final = delta >= self._enough() - 1e-12 or pool.everything
-        within = self.budget.part(1.0 if final else 0.4, gap=self.budget.gap * 0.5)
+        within = self.budget.part(1.0 if final else 0.25, gap=self.budget.gap * 0.5)
         answer = solve_checked(small.program, self.solver, within, small.start)
-        self.columns = small.program.columns
         self._take(small, answer)
         reach = math.inf if pool.everything else self.base + delta
-        self.proven = max(self.proven, min(answer.bound, reach))
+        if min(answer.bound, reach) > self.proven:
+            self.proven = min(answer.bound, reach)
+            self.whose = "both"
         return answer.status
 
     def _take(self, small: Restricted, answer: Checked) -> None:
+        self.columns = max(self.columns, small.program.columns)
         self.resolved = self.resolved or answer.resolved_cold
         if answer.x is not None:
-            self._offer(small.expand(answer.x))
+            self.offer(small.expand(answer.x))
 
-    def _offer(self, x: Floats | None) -> None:
+    def _narrow(self, prospect: Prospect) -> None:
+        """Better solutions from the columns of least excess, few and then more."""
+        for most, gap, share in NARROW:
+            if self.closed or self.budget.exhausted:
+                return
+            small = self._small(prospect.nearest(most))
+            within = self.budget.part(share, gap=max(gap, self.budget.gap))
+            self._take(small, solve_checked(small.program, self.solver, within, small.start))
+
+    def _small(self, pool: Pool) -> Restricted:
+        return Restricted(self.blocks, pool, self.reduced, self.decomposed.least, self.best.x)
+
+    def offer(self, x: Floats) -> None:
         """A solution, where it holds in the whole program and is cheaper."""
-        if x is None or self.program.violation(x) > FEASIBILITY:
-            return
-        cost = float(self.program.cost @ x)
-        if cost < self.best.cost:
-            self.best = Checked(status="feasible", x=x, cost=cost)
+        if self.program.violation(x) <= FEASIBILITY:
+            cost = float(self.program.cost @ x)
+            if cost < self.best.cost:
+                self.best = Checked(status="feasible", x=x, cost=cost)
 
     def _sifted(self) -> Sifted:
         best = self.best
@@ -209,4 +239,4 @@ class _Course:
             bound = claimed(self.proven, best.cost)
             answer = replace(best, bound=bound, status="optimal" if self.closed else "feasible")
         answer = replace(answer, resolved_cold=self.resolved)
-        return Sifted(answer=answer, columns=self.columns, ours=not self.whole)
+        return Sifted(answer=answer, columns=self.columns, whose=self.whose)

@@ -91,21 +91,22 @@ def covers_within(
     copies: Ints,
     stairs: Floats,
     grid: int,
+    needed: float,
     limit: float,
     most: int,
     effort: int,
     shrink: bool,
 ) -> tuple[Ints, Floats, bool]:
-    """Minimal covers that cost at most `limit`: items (n, DEPTH) filled up with -1, costs (n,), whether
-    that is all of them. Items must be sorted by `share`, largest first. With `shrink` the limit falls to
-    just below every cover found, so that the last one is the cheapest."""
+    """Minimal covers of `needed` (1: the row) that cost at most `limit`: items (n, DEPTH) filled up with
+    -1, costs (n,), whether that is all of them. Items must be sorted by `share`, largest first. With
+    `shrink` the limit falls to just below every cover found, so that the last one is the cheapest."""
     found = np.full((most, DEPTH), -1, np.int64)
     costs = np.empty(most)
     count = 0
     stack = np.zeros(DEPTH + 1, np.int64)
     need = np.empty(DEPTH + 2)
     paid = np.empty(DEPTH + 2)
-    need[0] = 1.0 - 1e-9
+    need[0] = needed - 1e-9
     paid[0] = 0.0
     depth = 0
     whole = True
@@ -154,6 +155,49 @@ def covers_within(
             paid[depth] = total
             stack[depth] = item
     return found[:count], costs[:count], whole
+
+
+@kernel
+def together(one: Floats, other: Floats, grid: int) -> Floats:
+    """Least cost of covering t with both, a part each; neither costs less for more."""
+    out = np.full(grid + 1, np.inf)
+    for left in range(grid + 1):
+        if left == grid or one[left + 1] > one[left]:  # the most that this cost covers
+            for step in range(grid + 1):
+                rest = step - left
+                value = one[left] + (other[rest] if rest > 0 else 0.0)
+                if value < out[step]:
+                    out[step] = value
+    return out
+
+
+@kernel
+def least_split(one: Floats, other: Floats, grid: int) -> tuple[float, int]:
+    """The least cost of covering all with both, where each covers a part, and the part of the first."""
+    least, part = np.inf, 0
+    for left in range(1, grid):
+        value = one[left] + other[grid - left]
+        if value < least:
+            least, part = value, left
+    return least, part
+
+
+@kernel
+def least_with(stairs: Floats, beside: Floats, elsewhere: Floats, grid: int) -> Floats:
+    """Per weight of an item in a strand with `stairs` what all the rest of a cover costs at least: the
+    strand's other items, `beside` (the cell's other strands), and `elsewhere` for the part that is left."""
+    out = np.full(grid + 1, np.inf)
+    for part in range(grid + 1):
+        rest = grid - part
+        if part == 0 or elsewhere[rest + 1] > elsewhere[rest]:  # the most that this cost covers
+            fixed = beside[part] + elsewhere[rest]
+            if fixed < np.inf:
+                for weight in range(grid + 1):
+                    left = part - weight
+                    value = fixed + (stairs[left] if left > 0 else 0.0)
+                    if value < out[weight]:
+                        out[weight] = value
+    return out
 
 
 @kernel

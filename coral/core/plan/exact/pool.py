@@ -69,10 +69,21 @@ class Prospect:
             everything=all((one <= delta).all() for one in (self.free_excess, *self.excess)),
         )
 
+    def nearest(self, most: int) -> Pool:
+        """Of every strand the columns of least excess, `most` of them."""
+        columns = []
+        for cover, excess in zip(self.blocks.covers, self.excess, strict=True):
+            strands = [strand.at for cell in cover.cells for strand in cell]
+            picked = [at[np.argsort(excess[at], kind="stable")[:most]] for at in strands]
+            columns.append(np.sort(np.concatenate(picked)))
+        return Pool(
+            wholes=(None,) * len(columns), columns=tuple(columns), free=self.blocks.free, everything=False
+        )
+
     def _wholes(self, row: int, delta: float, most: int, kept: int) -> tuple[Whole, ...] | None:
         limit = float(self.decomposed.least[row]) + delta
         found = self.blocks.pricers[row].within(self.reduced[row], limit, most)
-        return _compared(self.blocks, row, found.items, kept) if found.whole else None
+        return None if found is None else _compared(self.blocks, row, found, kept)
 
 
 def _shrinks(blocks: Blocks, row: int) -> bool:
@@ -84,7 +95,7 @@ def _shrinks(blocks: Blocks, row: int) -> bool:
         lengths.sum()
     )
     at, value = program.indices[entries], program.data[entries]
-    links = at != blocks.covers[row].row
+    links = ~np.isin(at, blocks.covers[row].rows)
     at, value = at[links], value[links]
     fine = np.where(value > 0, np.isinf(program.row_lower[at]), np.isinf(program.row_upper[at]))
     return bool(fine.all())
@@ -106,7 +117,7 @@ def _compared(blocks: Blocks, row: int, items: Ints, kept: int) -> tuple[Whole, 
         lengths.sum()
     )
     at, lines = program.indices[entries], np.repeat(line, lengths)
-    touched = np.setdiff1d(np.unique(at), [cover.row])
+    touched = np.setdiff1d(np.unique(at), cover.rows)
     number = np.full(program.rows, -1)
     number[touched] = np.arange(len(touched))
     links = number[at] >= 0
@@ -144,7 +155,7 @@ def _within_limits(upper: Floats, items: Ints) -> NDArray[np.bool_]:
     for depth in range(items.shape[1]):
         some = items[:, depth] >= 0
         if not some.any():
-            break
+            continue
         if depth:
             run = np.where(items[:, depth] == items[:, depth - 1], run + 1, 1.0)
         out &= ~(some & (run > upper[np.maximum(items[:, depth], 0)]))

@@ -1,9 +1,9 @@
 """The small program over what a pool holds, and its answers as answers of the whole program.
 
-A row whose covers are listed chooses one of them. A row whose covers are too many keeps its columns, its
-demand row, and a cut that says what the decomposition knows of it: at its prices no cover costs less than
+A demand whose covers are listed chooses one of them. One whose covers are too many keeps its columns, its
+rows, and a cut that says what the decomposition knows of it: at its prices no cover costs less than
 the cheapest, Σ c̃_j x_j ≥ least_k. The cut holds for every column of the program, since c̃ is a function of
-a column's entries.
+a column's entries. Demands that several cells may serve get none: there it costs more than it gives.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Restricted:
         self.columns: Ints = np.zeros(0, dtype=np.int64)
         if self.single:
             picked = [blocks.covers[row].columns[pool.columns[row]] for row in self.single]
+            picked += [blocks.covers[row].hidden for row in self.single]
             extra = [known[row].columns for row in self.single if row in known]
             self.columns = np.unique(np.concatenate([*picked, *extra]))
         self.program = self._build(reduced, least)
@@ -53,27 +54,26 @@ class Restricted:
         keep = np.zeros(program.columns, dtype=np.bool_)
         keep[self.columns] = True
         part = select(program, keep)
-        rows = len(blocks.linking) + len(blocks.covers)
+        own = np.array([row for cover in self.single for row in blocks.covers[cover].rows], dtype=np.int64)
         number = np.full(program.rows, -1, dtype=np.int64)
         number[blocks.linking] = np.arange(len(blocks.linking))
-        number[[cover.row for cover in blocks.covers]] = len(blocks.linking) + np.arange(len(blocks.covers))
-        owner = np.full(program.columns, -1, dtype=np.int64)
-        for position, row in enumerate(self.single):
-            owner[blocks.covers[row].columns] = position
-        cuts = owner[self.columns]
-        scale = np.maximum(np.abs(least[self.single]), 1e-9)
-        value = reduced[self.columns] / scale[cuts]
-        n = len(self.columns)
-        column = np.r_[np.repeat(np.arange(n), np.diff(part.indptr)), np.arange(n)]
-        indices = np.r_[number[part.indices], rows + cuts]
-        data = np.r_[part.data, value]
+        number[own] = base.rows + np.arange(len(own))
+        cut = np.full(program.columns, -1, dtype=np.int64)
+        known = [cover for cover in self.single if len(blocks.covers[cover].cells) == 1]
+        for position, cover in enumerate(known):
+            cut[blocks.covers[cover].columns] = position
+        scale = np.maximum(np.abs(least[known]), 1e-9)
+        cuts = cut[self.columns]
+        at = np.flatnonzero(cuts >= 0)
+        value = reduced[self.columns[at]] / scale[cuts[at]]
+        column = np.r_[np.repeat(np.arange(part.columns), np.diff(part.indptr)), at]
+        indices = np.r_[number[part.indices], base.rows + len(own) + cuts[at]]
         order = np.lexsort((indices, column))
-        sizes = np.diff(part.indptr) + 1
+        sizes = np.bincount(column, minlength=part.columns)
         lower, upper = base.row_lower.copy(), base.row_upper.copy()
-        for row in self.single:
-            at = len(blocks.linking) + row
-            lower[at], upper[at] = program.row_lower[blocks.covers[row].row], np.inf
-            lower[at] -= _fixed(program, blocks.covers[row].row)
+        chosen = len(blocks.linking) + np.array(self.single)
+        lower[chosen], upper[chosen] = -np.inf, np.inf
+        given = _fixed(program)[own]
         return Program(
             cost=np.r_[base.cost, part.cost],
             lower=np.r_[base.lower, part.lower],
@@ -81,9 +81,9 @@ class Restricted:
             integer=np.r_[base.integer, part.integer],
             indptr=np.r_[base.indptr, base.indptr[-1] + np.cumsum(sizes)].astype(np.int64),
             indices=np.r_[base.indices, indices[order]].astype(np.int64),
-            data=np.r_[base.data, data[order]],
-            row_lower=np.r_[lower, least[self.single] / scale - 1e-9],
-            row_upper=np.r_[upper, np.full(len(self.single), np.inf)],
+            data=np.r_[base.data, np.r_[part.data, value][order]],
+            row_lower=np.r_[lower, program.row_lower[own] - given, least[known] / scale - 1e-9],
+            row_upper=np.r_[upper, program.row_upper[own] - given, np.full(len(known), np.inf)],
         )
 
     def expand(self, x: Floats) -> Floats:
@@ -96,13 +96,21 @@ class Restricted:
             if taken > 0.5:
                 out[whole.columns] += whole.counts
         out[self.columns] = x[free + len(self.wholes) :]
-        return out
+        return settled(blocks, out)
 
     def _start(self, incumbent: Floats, known: dict[int, Whole]) -> Floats:
         keys = {whole.key for whole in known.values()}
         chosen = [1.0 if whole.key in keys else 0.0 for whole in self.wholes]
         parts: Floats = np.r_[incumbent[self.free], chosen, incumbent[self.columns]]
         return parts
+
+
+def settled(blocks: Blocks, x: Floats) -> Floats:
+    """x with the parts of every demand as large as its columns make them."""
+    for cover in blocks.covers:
+        if cover.hidden.size:
+            x[cover.hidden] = np.minimum(blocks.most_able(cover, x), blocks.program.upper[cover.hidden])
+    return x
 
 
 def _known(blocks: Blocks, x: Floats | None) -> dict[int, Whole]:
@@ -116,12 +124,10 @@ def _known(blocks: Blocks, x: Floats | None) -> dict[int, Whole]:
     return out
 
 
-def _fixed(program: Program, row: int) -> float:
-    """What fixed columns give to a row."""
-    at = np.flatnonzero(program.indices == row)
-    column = np.searchsorted(program.indptr, at, side="right") - 1
-    still = program.lower[column] == program.upper[column]
-    return float((program.data[at[still]] * program.lower[column[still]]).sum())
+def _fixed(program: Program) -> Floats:
+    """What fixed columns give to every row."""
+    still = (program.lower == program.upper) & (program.lower != 0)
+    return program.activity(np.where(still, program.lower, 0.0)) if still.any() else np.zeros(program.rows)
 
 
 def chosen_of(blocks: Blocks, wholes: Sequence[Whole], free: Ints) -> Pool:

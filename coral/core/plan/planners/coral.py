@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from coral.core.plan.allocation import Allocation, allocation, steadied, trimmed
 from coral.core.plan.answer import bill, plan_of, services
-from coral.core.plan.budget import Budget
+from coral.core.plan.budget import Budget, Clock
 from coral.core.plan.check import Checked, claimed, solve_checked
 from coral.core.plan.exact.memory import Memory
 from coral.core.plan.formulation import formulate
@@ -20,10 +20,11 @@ from coral.core.plan.missing import beyond, shortages
 from coral.core.plan.paper import paper_allocation, paper_form
 from coral.core.plan.problem import Problem, state
 from coral.core.plan.scarcity import share_scarcity
-from coral.core.plan.sifted import Sifted, better
+from coral.core.plan.sifted import Sifted, Whose, better
 from coral.core.plan.sifting import minimise
 from coral.core.plan.start import start_from_running
 from coral.core.plan.stay import stay
+from coral.core.solve.clock import seconds
 from coral.errors import SolverError
 from coral.hookspecs.planner import Library, View
 from coral.hookspecs.solver import Solver
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 NAME = "coral"
 HARD_SHARE = 0.6
 """Of the time limit, for demand taken as hard; the rest is for sharing what is scarce."""
-PROVED = "coral: row prices, whole covers and a restricted program"
+SOURCES: dict[Whose, str] = {
+    "ours": "coral: row prices and whole covers",
+    "both": "coral: row prices and whole covers, and the solver's bound of what they leave",
+    "solver": "the solver's bound",
+}
 ENOUGH = 10_000
 """Machines of every offer, where the question is what it would take."""
 
@@ -52,16 +57,18 @@ class _Found(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class CoralPlanner:
-    def __init__(self, options: CoralOptions) -> None:
+    def __init__(self, options: CoralOptions, clock: Clock | None = None) -> None:
+        """With a `clock` the plan's time limit counts everything, without one what solvers report."""
         self._options = options
+        self._clock = clock
         self._memory = Memory()
 
     def plan(self, view: View, library: Library, solver: Solver) -> Plan:
         """See `coral.hookspecs.planner.Planner`. Where the solver fails: what runs stays, and where
         nothing runs templates are chosen greedily; both say so in the plan's notes."""
         paper = self._options.form == "paper"
+        budget = Budget.of(view.options, self._clock)
         problem = state(view, library, reduce=self._options.reductions and not paper)
-        budget = Budget.of(view.options)
         try:
             found = self._solve(problem, solver, budget)
         except SolverError as error:
@@ -95,7 +102,7 @@ class CoralPlanner:
         sifted = self._minimise(program, solver, budget.part(HARD_SHARE), start)
         if sifted.answer.status == "feasible" and not budget.exhausted:
             sifted = better(sifted, self._minimise(program, solver, budget, sifted.answer.x))
-        answer, ours = sifted.answer, sifted.ours
+        answer = sifted.answer
         if answer.x is not None:
             x = (
                 with_headroom(problem, formulation, answer, solver, budget)
@@ -107,7 +114,7 @@ class CoralPlanner:
                 allocation=found,
                 bound=answer.bound,
                 columns=sifted.columns,
-                source=PROVED if ours else "the solver's bound",
+                source=SOURCES[sifted.whose],
                 notes=_resolved(answer),
             )
         return self._share(problem, solver, budget)
@@ -211,4 +218,4 @@ def _resolved(answer: Checked) -> tuple[str, ...]:
 
 
 def build(options: CoralOptions) -> CoralPlanner:
-    return CoralPlanner(options)
+    return CoralPlanner(options, seconds)

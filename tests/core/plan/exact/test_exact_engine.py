@@ -25,6 +25,8 @@ KINDS: list[dict[str, bool | float]] = [
     {"machines": True},
     {"limited": True},
     {"survival": True},
+    {"parts": True},
+    {"parts": True, "machines": True, "limited": True},
     {"machines": True, "limited": True, "survival": True},
     {"scarce": 0.6},
 ]
