@@ -53,11 +53,11 @@ def show_explanation(found: Explanation) -> None:
         title="why these machines",
     )
     _show_constraints(found.constraints)
-    _show_answers(found, "offer", "what one more of an offer is worth", "cheaper, or serves more")
-    _show_answers(found, "demand", "what one more request/s costs", "")
-    _show_answers(found, "machine", "what one planned machine less would cost", "")
-    _show_answers(found, "template", "second best for each service: its main template forbidden", "")
-    _show_answers(found, "slo", "what a latency limit costs", "")
+    _show_answers(found, "offer", "what one more of an offer is worth")
+    _show_answers(found, "demand", "what one more request/s costs")
+    _show_answers(found, "machine", "what one planned machine less would cost")
+    _show_answers(found, "template", "second best for each service: its main template forbidden")
+    _show_answers(found, "slo", "what a latency limit costs")
     limit = "" if found.limit_s is None else f" of at most {found.limit_s:g} s"
     typer.echo(f"{found.solves} plans were solved again in {found.seconds:.1f} s{limit}.")
     if any(one.figure is None for one in found.answers):
@@ -85,20 +85,20 @@ def _show_constraints(limits: tuple[Constraint, ...]) -> None:
         typer.echo(f"{sold_out} offers have nothing to be had")
 
 
-def _show_answers(found: Explanation, kind: str, title: str, _: str) -> None:
+def _show_answers(found: Explanation, kind: str, title: str) -> None:
     some = [one for one in found.answers if one.kind == kind]
     if not some:
         return
     rows: list[tuple[object, ...]] = []
     estimated = any(one.estimate_usd_h is not None for one in some)
     for one in some:
-        row: list[object] = [one.about, _figure(one)]
+        row: list[object] = [one.about, _figure(one), _gap(one)]
         if estimated:
             row.append("–" if one.estimate_usd_h is None else f"{one.estimate_usd_h:+,.4f}")
         if kind == "template":
             row.append("\n".join(f"{i.count}: {i.nodes} in {i.domain}" for i in one.instead) or "–")
         rows.append(tuple(row))
-    columns = ["change", "plan, re-solved"]
+    columns = ["change", "plan, re-solved", "gap"]
     if estimated:
         columns.append("estimate (linear), USD/h")
     if kind == "template":
@@ -110,6 +110,12 @@ def _figure(answer: Answer) -> str:
     from coral.core.plan.explain.wording import in_words
 
     return "estimate only" if answer.figure is None else in_words(answer.figure)
+
+
+def _gap(answer: Answer) -> str:
+    if answer.figure is None or answer.figure.gap is None:
+        return "–" if answer.figure is None else "not proven"
+    return f"{answer.figure.gap:.1e}" if answer.figure.gap > 1e-9 else "0"
 
 
 def show_mends(found: tuple[Mend, ...]) -> None:

@@ -40,7 +40,7 @@ WhatIfOption = Annotated[
         metavar="PATH=VALUE",
         help="Plan as if a price, supply, demand or SLO were another, and compare; repeatable. For example "
         "'models.\"phi-4\".demand=12', 'models.\"phi-4\".slo.decode=80ms', "
-        "'offers.\"aws/us-east-2:g6.xlarge:on_demand\".price=0.5' (or obtainable=8).",
+        "'offers.\"here/r:big:spot\".price=0.5'; docs/explain.md lists all.",
     ),
 ]
 SaveOption = Annotated[

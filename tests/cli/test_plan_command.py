@@ -156,6 +156,55 @@ def test_what_if_an_slo_changes_its_templates_do(
     assert [m["machine_type"] for m in plan["machines"]] == ["big"]
 
 
+def test_a_plan_is_explained(config: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, plan = planned([*config, "--explain", "--top", "1"], capsys)
+    assert code == 0
+    told = plan["explanation"]
+    (instance,) = told["instances"]
+    assert instance["unit"] == "USD/1k requests"
+    assert instance["price"]["usd_h"] == 0.8
+    assert instance["next_best"]["nodes"] != instance["price"]["nodes"]
+    assert [one["kind"] for one in told["answers"]] == ["machine", "demand", "template", "slo"]
+    for one in told["answers"]:
+        assert one["figure"]["how"] == "re-solved"
+        assert one["figure"]["gap"] is not None
+        assert one["figure"]["least_usd_h"] <= one["figure"]["usd_h"] <= one["figure"]["most_usd_h"]
+    second = told["answers"][2]
+    assert second["about"] == "tiny mixed without L4 x1"
+    assert second["figure"]["told_apart"]
+    assert [one["count"] for one in second["instead"]] == [1]
+    assert told["solves"] == 4
+    assert main([*config, "--explain"]) == 0
+    out = capsys.readouterr().out
+    for heading in (
+        "why these instances",
+        "why these machines",
+        "which limits bind",
+        "what one more request/s costs",
+        "what one planned machine less would cost",
+        "second best for each service",
+        "what a latency limit costs",
+        "estimate (linear)",
+    ):
+        assert heading in out
+    assert "USD/h more" in out
+
+
+def test_each_flag_has_an_example_in_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for example in (
+        "coral plan --config examples/paper-core.yaml --explain",
+        "--explain --top 5",
+        "--save plan.json",
+        "--diff plan.json",
+        "'models.\"phi-4\".demand=12'",
+        "'offers.\"here/r:big:spot\".price=0.5'",
+        "models.0.slo.prefill=2s",
+    ):
+        assert example in text, example
+
+
 def test_what_if_is_infeasible(config: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, plan = planned([*config, "--what-if", "models.tiny.demand=100000"], capsys)
     assert code == 3
