@@ -129,5 +129,7 @@ def show_mends(found: tuple[Mend, ...]) -> None:
         "any one of these would mend it (each was solved; try it with `coral plan` and what stands below):"
     )
     for one in found:
-        typer.echo(f"- {one.about}: then {one.cost_usd_h:,.4f} USD/h")
+        more = one.cost_usd_h - one.price_usd_h
+        started = f" and {more:,.4f} for initialization" if more >= 5e-5 else ""
+        typer.echo(f"- {one.about}: then {one.price_usd_h:,.4f} USD/h{started}")
         typer.echo("    " + " ".join(f"--what-if '{change}'" for change in one.what_if))

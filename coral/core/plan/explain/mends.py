@@ -51,11 +51,13 @@ FEW = 3
 
 
 class Mend(Struct, frozen=True, kw_only=True):
-    """`what_if`: the change as arguments of `--what-if`. `cost_usd_h` and `gap`: of the plan after it."""
+    """`what_if`: the change as arguments of `--what-if`. The others are of the plan after it: its machines'
+    price, its cost with initialization, its gap."""
 
     kind: Literal["limit", "supply", "demand", "slo"]
     about: str
     what_if: tuple[str, ...]
+    price_usd_h: float
     cost_usd_h: float
     gap: float | None
 
@@ -276,4 +278,11 @@ def _mend(
     if after is None or not after.satisfied:
         return None
     gap = after.certificate.gap if after.certificate is not None else None
-    return Mend(kind=kind, about=about, what_if=tuple(what_if), cost_usd_h=cost(after), gap=gap)
+    return Mend(
+        kind=kind,
+        about=about,
+        what_if=tuple(what_if),
+        price_usd_h=after.price_usd_h,
+        cost_usd_h=cost(after),
+        gap=gap,
+    )

@@ -5,8 +5,10 @@ offer         one more machine of an offer that is used up                      
 demand        one more request/s of a model                                                   dearer
 template      the main template of a service forbidden: what is second best                   dearer
 machine       one planned machine withheld: not to be had, or no longer held                  dearer
-slo           a latency limit of a model loosened by a tenth (its templates are built anew)   cheaper
+slo           a latency limit of a model loosened by a tenth (its templates are built anew)   either
 ============  ==============================================================================  ==========
+
+A looser limit can cost more: its templates are counted with as many requests in flight as may be within it.
 """
 
 from __future__ import annotations
@@ -229,7 +231,7 @@ def _slo(view: View, spec: ModelSpec, limit: str, rebuilt: Rebuilt) -> Question:
     return Question(
         kind="slo",
         about=f"{spec.name} {limit} in {looser * 1e3:.4g} ms, not {now * 1e3:.4g} ms",
-        direction="cheaper",
+        direction="either",
         view=changed,
         library=lambda: rebuilt(changed),
         what_if=f"{model_path(spec, f'slo.{limit}')}={looser * 1e3:.12g}ms",
