@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from coral.errors import UnknownDegree
 from coral.hookspecs.profiler import Profiler, StepCost
 from coral.testing.contract import Contract
 from coral.types.hardware import Gpu
@@ -104,6 +105,22 @@ class ProfilerContract(Contract):
             assert first or parts.embedding_s == 0
             assert last or parts.logits_s == 0
             assert parts.allreduce_s == 0
+
+    @pytest.mark.parametrize("tp", [2, 4])
+    def test_steps_of_several_devices(self, cost: StepCost, tp: int) -> None:
+        """A degree that nothing is known of raises UnknownDegree, and nothing else."""
+        for work in WORKS:
+            try:
+                parts = cost.step_parts(work, 4, first=True, last=True, tp=tp)
+            except UnknownDegree:
+                with pytest.raises(UnknownDegree):
+                    cost.step_s(work, 4, first=True, last=True, tp=tp)
+                continue
+            seconds = cost.step_s(work, 4, first=True, last=True, tp=tp)
+            assert 0 < seconds < 1000
+            assert parts.step_s == pytest.approx(seconds, rel=1e-6)
+            assert all(getattr(parts, name) >= 0 for name in StepParts.__struct_fields__)
+            assert cost.step_s(work, 5, first=True, last=True, tp=tp) >= seconds
 
     def test_arrays_give_what_numbers_give(self, cost: StepCost) -> None:
         """Only where the cost says that it is elementwise."""
