@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
@@ -27,6 +28,8 @@ LEAST_MARGIN_S = 1.0
 MARGIN = 0.1
 """What a solve may take beyond its own time limit: so long at least, or this share of the limit."""
 
+FEASIBILITY = 1e-6
+"""Largest violation of a program by a start that still is an incumbent."""
 ERRORS: dict[str, type[CoralError]] = {"PluginError": PluginError, "UsageError": UsageError}
 """What a solver raises arrives as this, else as SolverError."""
 
@@ -34,6 +37,13 @@ ERRORS: dict[str, type[CoralError]] = {"PluginError": PluginError, "UsageError":
 class Incumbent(NamedTuple):
     x: Floats
     bound: float
+
+
+def _known(program: Program, start: Floats | None) -> Incumbent | None:
+    """The start as a first incumbent, where it is one."""
+    if start is None or len(start) != program.columns or program.violation(start) > FEASIBILITY:
+        return None
+    return Incumbent(np.asarray(start, dtype=np.float64), -math.inf)
 
 
 def hard_limit_s(time_limit_s: float) -> float:
@@ -46,7 +56,8 @@ class SupervisedSolver:
     The process is started at once, and again where it had to be killed. It is killed when a solve with a
     time limit overruns `hard_limit_s` of it, when its caller leaves a solve by an exception, and by the
     kernel when its caller is gone. A solve that ended so, or by the process' own death, is answered by the
-    last incumbent it told of (`feasible`), else by SolverError. Threads take turns.
+    last incumbent it told of (`feasible`), or by the start where that satisfies the program, else by
+    SolverError. Threads take turns.
 
     `memory_bytes`: most that the solver's process may allocate; what is available at its start where not
     given. Names of a program's variables are not sent.
@@ -131,7 +142,7 @@ class SupervisedSolver:
             else:
                 return self._solution(message, found)
             self._end()
-        return self._left_over(program, last, why, time.monotonic() - began)
+        return self._left_over(program, last or _known(program, start), why, time.monotonic() - began)
 
     def close(self) -> None:
         """End the process. The next solve starts another."""

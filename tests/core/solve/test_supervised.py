@@ -132,6 +132,17 @@ def test_its_last_incumbent_is_the_answer(make: Make, how: str) -> None:
     assert told == [7.0, 5.0]
 
 
+@pytest.mark.parametrize(("start", "holds"), [([1.0, 0.0], True), ([0.0, 0.0], False)])
+def test_a_start_that_holds_is_an_incumbent(make: Make, start: list[float], holds: bool) -> None:
+    solver = make("hang")
+    if holds:
+        solution = solver.solve(PROGRAM, work_limit=None, time_limit_s=0.3, gap=0.0, start=np.array(start))
+        assert (solution.status, solution.objective, solution.bound) == ("feasible", 1.0, -np.inf)
+        return
+    with pytest.raises(SolverError, match="was killed"):
+        solver.solve(PROGRAM, work_limit=None, time_limit_s=0.3, gap=0.0, start=np.array(start))
+
+
 def test_without_a_time_limit_it_is_waited_for(make: Make) -> None:
     assert solved(make("sleep"), time_limit_s=None).status == "optimal"
 
