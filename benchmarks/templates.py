@@ -1,12 +1,13 @@
 """How long exact templates take, how many there are, and how good the best is, beside the paper's figures.
 
-    python -m benchmarks.templates --json [--only extended fig13 fig1a] [--profiler aiconfigurator]
+    python -m benchmarks.templates --json [--only extended fig13 fig1a budgets] [--profiler aiconfigurator]
 
 `extended`: all (model, phase) problems of the extended setup at (N_max, ρ), tables, roles, irreducibility
 and Parquet included. `fig13`: GPT-OSS-120B prefill at growing (N_max, ρ). Both in fresh processes without
 compiled caches; memory is that of the whole process tree. The paper's counts are the labels of its Fig.
 13; its seconds (384 cores) were read from the text of that figure, in which labels stand out of order:
 take them as likely, not as quoted. `fig1a`: what mixing buys the best Qwen3-235B prefill template.
+`budgets`: what stages gain that share the latency SLO freely.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 import msgspec
 
 from benchmarks import paper
+from benchmarks.budgets import budgets
 from benchmarks.cold import run_cold
 from benchmarks.market import machine_types
 from benchmarks.mixing import mixing
@@ -43,7 +45,7 @@ TARGETS: dict[str, dict[str, float]] = {
     "fig13": {"target_wall_s": 50.0},
 }
 GIB = 1 << 30
-PARTS = ("extended", "fig13", "fig1a")
+PARTS = ("extended", "fig13", "fig1a", "budgets")
 
 
 def build(
@@ -139,6 +141,8 @@ def records_of(parts: Sequence[str], profilers: Sequence[str]) -> Iterator[dict[
             yield from fig13(profiler)
         if "fig1a" in parts:
             yield from mixing(profiler)
+        if "budgets" in parts:
+            yield from budgets(profiler)
 
 
 def run(arguments: list[str] | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import templates
+from benchmarks.budgets import budgets
 from benchmarks.data import DataMissing, data_file
 from benchmarks.mixing import PAPER, mixing
 
@@ -33,3 +34,14 @@ def test_mixing_tells_families_apart() -> None:
     assert value["any"] >= value["H100 and L40S"] >= value["H100, sizes mixed"] > 0
     assert value["H100, sizes mixed"] >= max(value[f"H100 x{n} only"] for n in (1, 2, 4, 8))
     assert records[-1]["best_tokens_s_per_usd"] == PAPER["best_tokens_s_per_usd"]
+
+
+def test_free_budgets_never_lose() -> None:
+    records = list(budgets("analytic", max_nodes=2, memory_ratio=4.0))
+    assert len(records) == 12
+    for record in records:
+        assert record["feasible_free"] >= record["feasible_uniform"]
+        if record["feasible_uniform"]:
+            assert record["gain_max"] >= record["gain_mean"] >= 1.0
+            assert record["best_tokens_s_per_usd_h_free"] >= record["best_tokens_s_per_usd_h_uniform"]
+    assert max(record["gain_max"] or 0.0 for record in records) > 1.01
