@@ -18,11 +18,13 @@ def linked_covers(
     limited: bool = False,
     survival: bool = False,
     parts: bool = False,
+    small: float = 1.0,
     scarce: float = 1.0,
 ) -> Program:
     """`machines`: supply is bought in integral lots; `limited`: columns may be used once or twice;
     `survival`: half of every demand must be served also without the first half of its columns; `parts`: a
-    demand is served in two parts, each by two kinds of columns together."""
+    demand is served in two parts, each by two kinds of columns together; `small`: what a column serves, and
+    how much more of everything there is."""
     draw = np.random.default_rng(seed)
     builder = ProgramBuilder()
     usage = draw.integers(0, 4, (rows * columns, supplies)) * (draw.random((rows * columns, supplies)) < 0.5)
@@ -30,11 +32,11 @@ def linked_covers(
     price = draw.uniform(1, 5, supplies)
     cost = usage @ price * (0.1 if machines else 1.0) * draw.uniform(0.95, 1.05, rows * columns)
     share = np.minimum(
-        (usage @ price) ** draw.uniform(0.8, 1.1) * draw.uniform(0.02, 0.1, rows * columns), 1.0
+        (usage @ price) ** draw.uniform(0.8, 1.1) * draw.uniform(0.02, 0.1, rows * columns) * small, 1.0
     )
     upper = draw.integers(1, 3, rows * columns).astype(float) if limited else np.ceil(1 / share)
     nu = builder.variables(rows * columns, cost=np.round(cost, 3), upper=upper, integer=True)
-    room = np.ceil(scarce * draw.integers(3, 14, supplies))
+    room = np.ceil(scarce / small * draw.integers(3, 14, supplies))
     supply = builder.rows(supplies, upper=0.0 if machines else room)
     for at in range(supplies):
         users = np.flatnonzero(usage[:, at])

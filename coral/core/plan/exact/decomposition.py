@@ -173,7 +173,7 @@ def decompose(
     part = blocks.part(free)
     center = blocks.prices(prices[blocks.linking])
     best, _, priced = blocks.evaluate(center)
-    if any(not len(one.items) for one in priced):
+    if not all(np.isfinite(one.least) for one in priced):
         return None
     pool = {one.key: one for one in wholes}
     for row, one in enumerate(priced):

@@ -18,6 +18,7 @@ GRID = 4096
 EFFORT = 400_000
 """Steps of one search; where they do not do, the staircase is the bound."""
 RECOUNTS = 8
+STEPS = np.arange(GRID + 1) / GRID
 
 
 class Found(Struct, frozen=True, kw_only=True, eq=False):
@@ -47,10 +48,12 @@ class StrandPricer:
             kernels.cheapest_by_weight(self.weight, cost, ~self.counted, GRID), np.flatnonzero(self.counted)
         ]
         copies = np.where(self.counted[ladder], self.copies[ladder], -1)
-        return kernels.staircase(self.weight[ladder], cost[ladder], copies, GRID), ladder
+        stairs = kernels.staircase(self.weight[ladder], cost[ladder], copies, GRID)
+        slope = float((cost / self.share).min(initial=np.inf))  # small items weigh too much on the grid
+        return np.maximum(stairs, slope * STEPS), ladder
 
     def least(self, cost: Floats, part: int = GRID) -> tuple[Ints, float]:
-        """Items of a cheapest cover of `part` of the grid, and at most what any costs; none: no items."""
+        """Items of a cheap cover of `part` of the grid, and at most what any costs (inf: none does)."""
         items: Ints = np.zeros(0, dtype=np.int64)
         value = np.inf
         for _ in range(RECOUNTS):
@@ -96,7 +99,11 @@ class StrandPricer:
             fit = np.flatnonzero(cost + stairs[rest] < limit - 1e-12)
             if len(fit) == 0:
                 break
-        return best, limit if whole and np.isfinite(limit) else float(stairs[part])
+        least = limit if whole and np.isfinite(limit) else float(stairs[part])
+        if not len(best) and np.isfinite(least):  # too deep to be searched
+            item = ladder[np.argmin(cost[ladder] / self.share[ladder])]
+            best = np.full(int(np.ceil(part / GRID / self.share[item] - 1e-9)), item, dtype=np.int64)
+        return best, least
 
     def _over(self, items: Ints) -> Ints:
         chosen, counts = np.unique(items, return_counts=True)
