@@ -6,6 +6,7 @@ C(k+n-1, n) - 1. So a sub-multiset is found by arithmetic, without a table.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import comb
 
 import numpy as np
@@ -129,3 +130,29 @@ def _best_without(rows: Rows, smaller: Floats, binomial: Ints, best: Floats) -> 
         for i in range(size):
             if i == 0 or members[i] != members[i - 1]:
                 best[x] = max(best[x], smaller[rank_without(members, size, i, binomial)])
+
+
+def best_split(rows: Rows, totals: Sequence[Floats], binomial: Ints) -> Floats:
+    """For each row the most that a split of its nodes into two gives, V(A) + V(B).
+
+    `totals[k]` is V, by rank, of the multisets of size k + 1.
+    """
+    best = np.zeros(len(rows))
+    if rows.shape[1] > 1:
+        offsets = np.concatenate([[0], np.cumsum([len(total) for total in totals])]).astype(np.int64)
+        _best_split(rows, np.concatenate(totals), offsets, binomial, best)
+    return best
+
+
+@kernel
+def _best_split(rows: Rows, totals: Floats, offsets: Ints, binomial: Ints, best: Floats) -> None:
+    size = rows.shape[1]
+    everyone = (1 << size) - 1
+    for x in range(rows.shape[0]):
+        for mask in range(1, everyone, 2):
+            count = 0
+            for i in range(size):
+                count += mask >> i & 1
+            here = totals[offsets[count - 1] + rank_of_mask(rows[x], size, mask, binomial)]
+            rest = totals[offsets[size - count - 1] + rank_of_mask(rows[x], size, everyone ^ mask, binomial)]
+            best[x] = max(best[x], here + rest)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from coral.core.generate.closed_form import BOUND, FIRST, LAST, MID, Witness, distinct
+from coral.core.generate.closed_form import BOUND, FIRST, LAST, MID, Witness
 from coral.core.generate.combinations import Rows
 from coral.core.generate.kernel import kernel
 from coral.core.generate.partitions import Labels, Masks
@@ -27,6 +27,15 @@ from coral.types.program import Floats, Ints
 
 NOBODY, ONLY_FIRST, ONLY_LAST, BOTH = 0, 1, 2, 3
 """States of the knapsack: which of the roles first and last are given."""
+
+
+@kernel
+def ascends(members: NDArray[np.int16], labels: NDArray[np.int8]) -> bool:
+    """As `closed_form.distinct`: of partitions that differ by equal nodes, one is kept."""
+    for i in range(1, members.shape[0]):
+        if members[i] == members[i - 1] and labels[i - 1] > labels[i]:
+            return False
+    return True
 
 
 @kernel
@@ -188,7 +197,7 @@ def improve_rows(
         epoch += 1
         for stages in range(2, min(size, most_stages, layers) + 1):
             for p in range(start[stages - 1], start[stages]):
-                if not distinct(members, labels[p]):
+                if not ascends(members, labels[p]):
                     continue
                 while True:
                     value = 0

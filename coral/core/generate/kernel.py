@@ -1,4 +1,8 @@
-"""Compile a function of numbers and arrays to machine code, cached on disk, without holding the GIL."""
+"""Compile a function of numbers and arrays to machine code, cached on disk, without holding the GIL.
+
+numba's cache notices a change of the file that a kernel is in, not of another: a kernel calls kernels of its
+own module only (a test holds it), so that none runs what is no longer written.
+"""
 
 from __future__ import annotations
 

@@ -13,9 +13,17 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from coral.core.generate.closed_form import Witness, solve_rows
-from coral.core.generate.combinations import MAX_NODES, Rows, best_without, binomials, ranks, within
+from coral.core.generate.combinations import (
+    MAX_NODES,
+    Rows,
+    best_split,
+    best_without,
+    binomials,
+    ranks,
+    within,
+)
 from coral.core.generate.free_budgets import improve_rows
-from coral.core.generate.irreducible import beats, best_split
+from coral.core.generate.irreducible import beats
 from coral.core.generate.partitions import partitions
 from coral.core.generate.templates import Found, joined, solved_templates
 from coral.errors import UsageError
