@@ -19,7 +19,7 @@ GROUPS = 9
 def prefill(device: Device, role: Role, tp: int, stages: Sequence[float]) -> Floats:
     """Prompt tokens/s."""
     work, most = device.work, device.able.max_step_tokens
-    prompts = np.arange(1.0, 17.0)
+    prompts = batches(min(device.able.max_step_requests, max(16, int(most / work.in_))))
     tokens = prompts * work.in_
     worst = work.prompt + (prompts - 1) * work.in_
     attended = work.prompt**2 / 2 + (prompts - 1) * work.in_ * work.prompt_attended
@@ -53,11 +53,13 @@ def mixed(device: Device, role: Role, tp: int, stages: Sequence[float]) -> Float
     """Requests/s."""
     work, able, slo = device.work, device.able, device.model.slo
     rows = batches(able.max_step_requests)
+    while rows[0] * work.in_ / work.out > able.max_step_tokens - 1:  # not a row in every step
+        rows = np.append(rows[0] / 2, rows)
     prompt = rows * work.in_ / work.out
     steady = _mixed_s(device, role, tp, prompt, work.prompt_attended, rows)
     rates = rows[:, None] / work.out / steady
     sizes = chunk_sizes(work.prompt, able.max_step_tokens)
-    q, b = (a.ravel() for a in np.meshgrid(sizes, rows, indexing="ij"))
+    q, b = (a.ravel() for a in np.meshgrid(sizes, np.maximum(rows, 1), indexing="ij"))
     tried = np.flatnonzero((q >= np.tile(prompt, len(sizes))) & (q + b <= able.max_step_tokens))
     groups = [(count[tried], attended[tried]) for count, attended in chunk_groups(work.prompt, q)]
     q, b = q[tried], b[tried]

@@ -18,6 +18,8 @@ version is part of the library's hash):
   (b/out) / t(p, b). Chunks of q ≥ p prompt tokens must be bearable for a prompt of length P, whose i-th
   chunk attends to (i - 1/2) q tokens, the last to nearly P (following prompts fill its step): each of its
   ceil(P/q) steps, with b decode rows, is within ℓ_d/S, and their sum within ℓ_p/S. Best x over (q, b).
+  Where the prompts to one row fill more than a step, b is a fraction, a mean over steps; the steps of a
+  chunk are timed with a whole row.
 * **A node of k GPUs** is the best of k/t_k data-parallel slices of degree t_k, where the heads and the
   engine allow t_k.
 * Rates are capped by memory (a node may idle), so fewer layers never do worse: T̂ is made non-increasing
@@ -43,7 +45,7 @@ from coral.types.model import ModelShape, ModelSpec, Phase, Role
 from coral.types.program import Floats
 
 ROLES: tuple[Role, ...] = ("first", "mid", "last", "only")
-RULES_VERSION = 3
+RULES_VERSION = 4
 
 
 class ThroughputTable(Struct, frozen=True, kw_only=True, eq=False):

@@ -212,6 +212,35 @@ def test_mixed_serves_both_phases_at_one_rate() -> None:
     assert x <= slow
 
 
+def of_lengths(prompt: float, output: float, prefill_s: float) -> ModelSpec:
+    classes = (RequestClass(input_tokens=prompt, output_tokens=output),)
+    demand = Demand(requests_per_s=1, classes=classes, input_tokens_quantile=prompt)
+    return msgspec.structs.replace(model(prefill_s=prefill_s, decode_s=2.0), demand=demand)
+
+
+def test_mixed_serves_prompts_of_more_tokens_than_a_step_has() -> None:
+    """4,000 prompt tokens to one output token, 2,048 a step: a decode row in about every second step."""
+    gpu, long = KINDS.index(NodeType("H100", 1)), of_lengths(4000.0, 1.0, 10.0)
+    x = table("mixed", long).rate[0, ROLES.index("only"), 23, gpu]
+    alone = table("prefill", long).rate[0, ROLES.index("only"), 23, gpu] / 4000
+    assert 0.8 * alone < x < alone
+
+
+def test_short_prompts_fill_a_step() -> None:
+    """40 tokens each: more than 16 of them go into a step of 2,048, as many as wait for the weights once."""
+    short, gpu = of_lengths(40.0, 100.0, 1.0), catalogue.gpu("H100")
+    step, attended = cost(short, gpu), 40 * 20.0
+    rate = table("prefill", short).rate[0, ROLES.index("only"), 23, KINDS.index(NodeType("H100", 1))]
+
+    def of(prompts: int) -> float:
+        work = StepWork(prefill_tokens=40 * prompts, prefill_context=attended * prompts, logit_rows=prompts)
+        return 40 * prompts / step.step_s(work, 24, first=True, last=True)
+
+    best = max(of(prompts) for prompts in range(1, 52))
+    assert best > 1.2 * of(16)
+    assert best * 0.99 < rate <= best * (1 + 1e-9)
+
+
 def test_a_node_is_the_best_of_slices_and_tensor_parallel() -> None:
     found = table("decode", model(decode_s=0.009))  # one L40S cannot read all weights in 9 ms
     one, two, four = (KINDS.index(NodeType("L40S", n)) for n in (1, 2, 4))

@@ -17,7 +17,7 @@ class RayOptions(Options):
     here. Where not given, one is started on this machine, bound to loopback, and ended with the work."""
     num_cpus: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Cores of the cluster that is started here; as many as this process may use where not given."""
-    runtime_env: Annotated[dict[str, Any], Field(default_factory=dict)]
+    runtime_env: dict[str, Any] = Field(default_factory=dict)
     """Ray's runtime environment of the workers, for example `{env_vars: {OMP_NUM_THREADS: "1"}}`."""
 
     @model_validator(mode="after")
