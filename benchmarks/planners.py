@@ -100,6 +100,8 @@ VARIANTS = (
     Variant(name="homo-in-turn", planner="homo", options={"order": "in_turn", "trim_last": False}),
     Variant(name="cauchy", planner="cauchy"),
     Variant(name="cauchy-ilp", planner="cauchy", options=ILP),
+    Variant(name="melange", planner="melange"),
+    Variant(name="helix", planner="helix"),
     Variant(name="homo-ilp-single-node", planner="homo", options={**ILP, "multi_node": False}),
     Variant(
         name="homo-ilp-in-machine",

@@ -31,7 +31,10 @@ def test_the_published_placement_covers_the_model_and_fits() -> None:
 
 
 def test_what_helix_reports_lies_below_its_flow_and_the_flow_below_the_bound() -> None:
-    (line,) = helix.flows((), time_limit_s=1.0)
+    line, staged = helix.flows((8,), time_limit_s=0.0)
+    assert staged["stages"] == len(staged["layers"]) == 8
+    assert sum(staged["layers"]) == 80
+    assert 0 < staged["flow_decode_tokens_s"] < line["bound_decode_tokens_s"]
     assert line["reported_online_decode_tokens_s"] < line["reported_offline_decode_tokens_s"]
     assert line["reported_offline_decode_tokens_s"] < line["flow_decode_tokens_s"]
     assert line["flow_decode_tokens_s"] < line["bound_decode_tokens_s"]

@@ -2,7 +2,8 @@
 
 Taken (Helix, arXiv 2406.01566): over a given set of nodes, layers are placed by a mixed-integer program so
 that the max flow from source to sink is greatest, and the flow is bounded by the nodes' layers per second
-(`flow`, `stages`). Adapted: placements are cut at stages, as everything that serves here is; T̂ by layers
+(`flow`, `stages`). Adapted: local search (`stage_search`) finds a placement first, and the program what it
+can improve on it in time; placements are cut at stages, as everything that serves here is; T̂ by layers
 held comes from the library's tables, with latency budgets and hops in it, where Helix has a typical
 throughput and link capacities apart; prefill and decode are placed apart, where Helix runs both through one
 placement; the node set is `clusters` or, since a plan here also rents, the cheapest nodes per layer and
@@ -24,6 +25,7 @@ from coral.core.plan.planners.counted import counted_plan
 from coral.core.plan.planners.inline import InlineLibrary
 from coral.core.plan.planners.layer_rates import in_flight, layer_rates
 from coral.core.plan.planners.permissions import one_way
+from coral.core.plan.planners.stage_search import searched_stages
 from coral.core.plan.planners.stages import Staged, best_stages, flow_bound, placed, without_idle
 from coral.core.plan.planners.stock import Stock
 from coral.core.plan.problem import state
@@ -168,7 +170,7 @@ class _Search:
             taken += more
             if not taken or (best is not None and not more):
                 break
-            best = self._best(table, service, taken, best)
+            best = self._best(table, service, taken)
             if given is not None or (best is not None and best.flow >= wanted * SERVED):
                 break
             reached = best.flow if best is not None else 0.0
@@ -177,6 +179,7 @@ class _Search:
         self._return(taken)
         if best is None:
             return None
+        best = self._improved(table, service, taken, best)
         lines = self._lines(service, site)
         found = best
         if given is None:
@@ -196,27 +199,35 @@ class _Search:
         )
         return found.flow * self._up(nodes)
 
-    def _best(
-        self, table: ThroughputTable, service: int, taken: list[int], best: Staged | None
-    ) -> Staged | None:
-        available: dict[int, int] = {}
-        kinds = {
-            line: kind
-            for kind, line in self._lines(service, int(self.problem.columns.domain[taken[0]])).items()
-        }
-        for line in taken:
-            available[kinds[line]] = available.get(kinds[line], 0) + 1
+    def _best(self, table: ThroughputTable, service: int, taken: list[int]) -> Staged | None:
+        """By local search, for every number of stages."""
+        available = self._available(service, taken)
         most = min(self.options.max_stages, table.max_stages)
-        share = 1.0 / (4 * most * max(len(self.order()), 1))
+        found = [searched_stages(table, stages, available) for stages in range(1, most + 1)]
+        return max((one for one in found if one is not None), key=lambda one: one.flow, default=None)
+
+    def _improved(self, table: ThroughputTable, service: int, taken: list[int], best: Staged) -> Staged:
+        """By the integer program, within a share of the time, and with the bound of the nodes' work."""
+        available = self._available(service, taken)
+        most = min(self.options.max_stages, table.max_stages)
+        share = self.budget.part(1.0 / max(len(self.order()), 1))
         for stages in range(1, most + 1):
-            above = best.flow * (1 + 1e-6) if best is not None else 0.0
-            found = best_stages(table, stages, available, self.solver, self.budget.part(share), above=above)
-            if found is not None and (best is None or found.flow > best.flow):
-                best = found
-        if best is None:
-            return None
+            if not share.exhausted:
+                above = best.flow * (1 + 1e-6)
+                part = share.part(1.0 / most)
+                found = best_stages(table, stages, available, self.solver, part, above=above)
+                best = found or best
         limits = [flow_bound(table, stages, available) for stages in range(1, most + 1)]
         return replace(best, bound=max(limits))
+
+    def _available(self, service: int, taken: list[int]) -> dict[int, int]:
+        """Nodes by the table's node types."""
+        site = int(self.problem.columns.domain[taken[0]])
+        kinds = {line: kind for kind, line in self._lines(service, site).items()}
+        available: dict[int, int] = {}
+        for line in taken:
+            available[kinds[line]] = available.get(kinds[line], 0) + 1
+        return available
 
     def _given(self, need: Need, table: ThroughputTable) -> dict[int, int] | None:
         clusters = self.options.clusters

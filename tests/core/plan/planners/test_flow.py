@@ -11,6 +11,7 @@ import pytest
 from coral.core.generate.layers import roles_of
 from coral.core.plan.budget import Budget
 from coral.core.plan.planners.flow import Span, max_flow, work_bound
+from coral.core.plan.planners.stage_search import searched_stages
 from coral.core.plan.planners.stages import best_stages, flow_bound, placed, without_idle
 from coral.core.profile.throughput import ROLES, ThroughputTable
 from coral.hookspecs.solver import Solver
@@ -121,6 +122,10 @@ def test_stages_are_the_best_of_all(highs: Solver, seed: int, stages: int) -> No
     assert max_flow(spans, table.layers, highs, budget()) == pytest.approx(found.flow)
     assert found.flow <= work_bound([s.throughput * (s.end_layer - s.first_layer) for s in spans], 6) + 1e-6
     assert best_stages(table, stages, available, highs, budget(), above=found.flow * 1.01) is None
+    near = searched_stages(table, stages, available)
+    assert near is not None
+    assert 0.7 * best <= near.flow <= best * (1 + 1e-9)
+    assert placed(table, near).throughput == pytest.approx(near.flow)
     less = without_idle(table, found, np.ones(3), found.flow * 0.5)
     assert less.flow >= found.flow * 0.5 * (1 - 1e-6)
     assert sum(map(sum, less.nodes)) <= sum(map(sum, found.nodes))
