@@ -9,13 +9,15 @@
                   stages: [{first_layer, end_layer, layers, throughput,
                             nodes: [{node_type, count, tp, throughput}]}]}],
      services:  [{model, phase, unit, demand, served, capacity, fraction}],
+     unkept:    [text],
      notes:     [text]}
 
 `format` is raised where the layout changes in a way that a reader of the old one would trip over; a document
 that was saved is read again by `read_document`.
 
 `count` of a node: how many alike hold the stage; `throughput` is that of one instance or one node, in `unit`:
-tokens/s, or requests/s where prefill and decode are mixed. `domain` is cloud/region or cloud/region/zone.
+tokens/s, or requests/s where prefill and decode are mixed. `unkept`: what else was asked and does not hold.
+`domain` is cloud/region or cloud/region/zone.
 """
 
 from __future__ import annotations
@@ -103,6 +105,7 @@ def document(plan: Plan) -> dict[str, Any]:
             }
             for service in plan.services
         ],
+        "unkept": list(plan.unkept),
         "notes": list(plan.notes),
     }
 

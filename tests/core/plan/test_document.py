@@ -91,5 +91,6 @@ def test_the_layout_is_stable() -> None:
                 "fraction": 0.75,
             }
         ],
+        "unkept": [],
         "notes": ["a note"],
     }

@@ -1,10 +1,12 @@
 """What one more machine or request/s would be worth, estimated by the linear relaxation.
 
-Of min c·x over the relaxed program, the reduced cost of a variable at a bound is what the optimum gains or
-loses as the bound moves by one. For N_c at its limit that is one more machine of the offer; for the served
-fraction s_m, fixed at 1, divided by D_m it is one more request/s. An integer plan moves in steps, and the
-tightened entries of a demand row move with the demand: these are estimates, good to choose what to
-solve again, and nothing else.
+Of min c·x over the relaxed program with row prices y, the reduced cost of N_c at its limit is what the
+optimum gains as the limit moves by one: one more machine of the offer. For one more request/s of a model,
+the entries T/d of its rows shrink as d grows, but for those that are tightened to 1 (envelope theorem)::
+
+    dz/dD  =  Σ_i y_i Σ_{j: T_j < d} (a_ij / D) ν_j          i: rows that the model's services must meet
+
+An integer plan moves in steps: these are estimates, good to choose what to solve again, and nothing else.
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from coral.core.plan import bound
-from coral.core.plan.formulation import formulate
-from coral.core.plan.problem import Problem, state
+from coral.core.plan.formulation import Formulation, formulate
+from coral.core.plan.problem import state
 from coral.core.plan.supply import Lot
 from coral.errors import SolverError
 from coral.hookspecs.planner import Library, View
 from coral.hookspecs.solver import Solver
 from coral.types.hardware import Offer
-from coral.types.program import Floats
+from coral.types.program import Floats, Program
 
 
 class Estimates(Struct, frozen=True, kw_only=True):
@@ -65,25 +67,34 @@ def _relaxed(view: View, library: Library, solver: Solver, limit_s: float | None
     duals = solution.row_duals
     if solution.status != "optimal" or duals is None or not np.isfinite(duals).all():
         return NONE
-    reduced = bound.reduced_costs(program, bound.corrected(program, duals))
+    prices = bound.corrected(program, duals)
+    reduced = bound.reduced_costs(program, prices)
     worth: dict[tuple[object, ...], float] = {}
     for variable in formulation.machines:
-        site = problem.sites[variable.site]
-        if variable.lot < len(site.lots) and not site.lots[variable.lot].held:
-            kind = _sold(site.lots[variable.lot])
+        lot = problem.sites[variable.site].lot(variable.lot)
+        if not lot.held:
+            kind = _sold(lot)
             worth[kind] = max(worth.get(kind, 0.0), -float(reduced[variable.column]))
     return Estimates(
         offers={one.key: worth[_offered(one)] for one in view.offers if _offered(one) in worth},
-        demand=_demand(problem, reduced, formulation.fraction.tolist()),
+        demand={} if solution.x is None else _demand(formulation, program, prices, solution.x),
     )
 
 
-def _demand(problem: Problem, reduced: Floats, fraction: list[int]) -> dict[str, float]:
-    return {
-        spec.name: max(0.0, float(reduced[column])) / spec.demand.requests_per_s
-        for spec, column in zip(problem.view.models, fraction, strict=True)
-        if column >= 0 and spec.demand.requests_per_s > 0
-    }
+def _demand(formulation: Formulation, program: Program, prices: Floats, x: Floats) -> dict[str, float]:
+    served = np.zeros(program.columns, dtype=np.bool_)
+    served[formulation.nu] = True
+    column = np.repeat(np.arange(program.columns), np.diff(program.indptr))
+    grows = served[column] & (program.data < 1.0)
+    spent = np.zeros(program.rows)
+    np.add.at(spent, program.indices[grows], (program.data * x[column])[grows])
+    found = {}
+    for model, spec in enumerate(formulation.problem.view.models):
+        rows = [group for group in formulation.rows if group.model == model and group.service >= 0]
+        if spec.demand.requests_per_s > 0 and rows:
+            worth = sum(float(prices[g.start : g.stop] @ spent[g.start : g.stop]) for g in rows)
+            found[spec.name] = max(0.0, worth) / spec.demand.requests_per_s
+    return found
 
 
 def _sold(lot: Lot) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ Plain data, the layout that `coral plan --explain --json` prints as `explanation
      constraints: [{kind, about, used, limit, unit, binds}],
      answers:     [{kind, about, what_if, estimate_usd_h, instead: [{nodes, domain, count}],
                     figure: {how, usd_h, least_usd_h, most_usd_h, told_apart, gap,
-                             served: [{model, phase, before, after}]} or null}],
+                             served: [{model, phase, before, after}], unkept: [text]} or null}],
      estimated:   {offers: {key: USD/h}, demand: {model: USD/h}},
      solves, seconds, limit_s}
 

@@ -36,7 +36,8 @@ class Figure(Struct, frozen=True, kw_only=True):
 
     `usd_h` is the difference of the plans found, None where one of them does not serve all; `least_usd_h`
     and `most_usd_h` hold the difference of the best plans, None where a plan has no bound. `gap` is that of
-    the plan after the change. `served` lists the services of which another share is served.
+    the plan after the change. `served` lists the services of which another share is served, `unkept` what
+    else was asked and holds no more (floors, caps, what survives a loss).
     """
 
     how: How
@@ -46,6 +47,7 @@ class Figure(Struct, frozen=True, kw_only=True):
     told_apart: bool = False
     gap: float | None = None
     served: tuple[Served, ...] = ()
+    unkept: tuple[str, ...] = ()
 
 
 def difference(before: Plan, after: Plan, direction: Direction) -> Figure:
@@ -57,7 +59,9 @@ def difference(before: Plan, after: Plan, direction: Direction) -> Figure:
     )
     gap = after.certificate.gap if after.certificate is not None else None
     if not (before.satisfied and after.satisfied):
-        return Figure(how="re-solved", usd_h=None, told_apart=bool(served), gap=gap, served=served)
+        unkept = tuple(one for one in after.unkept if one not in before.unkept)
+        apart = bool(served or unkept)
+        return Figure(how="re-solved", usd_h=None, told_apart=apart, gap=gap, served=served, unkept=unkept)
     usd_h = cost(after) - cost(before)
     if before.certificate is None or after.certificate is None:
         return Figure(how="re-solved", usd_h=usd_h, gap=gap)

@@ -41,8 +41,7 @@ def _change(usd_h: float) -> str:
 
 
 def _served(figure: Figure) -> str:
-    if not figure.served:
+    if not (figure.served or figure.unkept):
         return "serves no more and no less"
-    return "served: " + ", ".join(
-        f"{one.model} {one.phase} {one.before:.1%} → {one.after:.1%}" for one in figure.served
-    )
+    served = ", ".join(f"{one.model} {one.phase} {one.before:.1%} → {one.after:.1%}" for one in figure.served)
+    return "; ".join([*([f"served: {served}"] if served else []), *figure.unkept])

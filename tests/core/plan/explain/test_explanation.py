@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -13,8 +14,11 @@ from coral.core.plan.explain.explanation import explain
 from coral.core.plan.explain.forbidden import Forbidding
 from coral.core.plan.explain.questions import Question, questions
 from coral.core.plan.explain.solves import Solves
+from coral.core.plan.explain.what_if import with_demand
+from coral.core.plan.formulation import formulate
 from coral.core.plan.planners.coral import build
 from coral.core.plan.planners.options import CoralOptions
+from coral.core.plan.problem import state
 from coral.errors import SolverError
 from coral.hookspecs.planner import PlanOptions, View
 from coral.hookspecs.solver import Solver
@@ -91,6 +95,39 @@ def test_estimates_are_the_slopes_of_the_relaxation(highs: Solver) -> None:
     assert found.offers == pytest.approx(
         {"here/one:a.1:on_demand": 2.0, "here/one:b.1:on_demand": 0.0} | {"here/one:c.1:on_demand": 1.0}
     )
+
+
+def test_more_demand_costs_nothing_where_one_instance_has_room(highs: Solver) -> None:
+    library = TableLibrary({"m": {"a": 10.0}, "n": {"b": 4.0}})
+    some = view([spec("m", 2.0), spec("n", 5.0)], [offer("a", 1.0, 3), offer("b", 2.0, 3)])
+    assert estimates(some, library, highs, None).demand == pytest.approx({"m": 0.0, "n": 0.5})
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_slope_of_demand_is_that_of_the_relaxation(seed: int, highs: Solver) -> None:
+    world = random_world(seed, PlanOptions(), initialization_s=300.0)
+    found = estimates(world.view, world.library, highs, None)
+    assert found.demand
+    for name, slope in found.demand.items():
+        before, after = (
+            _relaxed_cost(with_demand(world.view, name, _demand_of(world.view, name) * factor), world, highs)
+            for factor in (1 - 1e-5, 1 + 1e-5)
+        )
+        step = 2e-5 * _demand_of(world.view, name)
+        assert slope == pytest.approx((after - before) / step, rel=1e-3, abs=1e-4)
+
+
+def _demand_of(view: View, name: str) -> float:
+    return next(one.demand.requests_per_s for one in view.models if one.name == name)
+
+
+def _relaxed_cost(view: View, world: World, solver: Solver) -> float:
+    problem = state(view, world.library)
+    program = formulate(problem).builder.build()
+    upper = np.where(program.integer, np.inf, program.upper)
+    upper = np.where(np.isin(np.arange(program.columns), formulate(problem).nu), upper, program.upper)
+    relaxed = replace(program, upper=upper, integer=np.zeros(program.columns, dtype=np.bool_))
+    return solver.solve(relaxed, work_limit=None, time_limit_s=None, gap=0.0).objective
 
 
 def test_without_a_solution_of_the_relaxation_nothing_is_estimated(highs: Solver) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from coral.core.plan.explain.figure import Direction, Figure, Served, difference
 from coral.core.plan.explain.wording import in_words
@@ -67,6 +68,14 @@ def test_costs_of_unequal_service_are_not_compared() -> None:
     assert in_words(found) == "served: m mixed 100.0% → 50.0%"
     same = difference(plan(5.0, 5.0, served=0.5), plan(5.0, 5.0, served=0.5), "cheaper")
     assert (same.told_apart, in_words(same)) == (False, "serves no more and no less")
+
+
+def test_what_holds_no_more_is_told() -> None:
+    broken = replace(plan(9.0, 9.0), unkept=("m: 0% is left when a machine is lost",))
+    found = difference(plan(10.0, 10.0), broken, "dearer")
+    assert (found.usd_h, found.told_apart, found.served) == (None, True, ())
+    assert in_words(found) == "m: 0% is left when a machine is lost"
+    assert difference(broken, broken, "dearer").unkept == ()
 
 
 @pytest.mark.parametrize(
