@@ -29,6 +29,7 @@ from coral.core.generate.library import TemplateLibrary
 from coral.core.generate.node_types import worst_hop
 from coral.core.plugins import load_plugins
 from coral.core.profile import catalogue
+from coral.core.profile.fallback import WithFallback
 from coral.core.profile.shape import shape_of
 from coral.hookspecs.engine import EngineCapabilities
 from coral.hookspecs.planner import PlanOptions, View
@@ -171,31 +172,23 @@ def capabilities(model: ModelSpec, gpu: Gpu) -> EngineCapabilities:
 def step_costs(profiler: str) -> Callable[[ModelSpec, Gpu], StepCost]:
     """Of the named profiler, with the analytic one behind it for what it has not measured."""
     registry = load_plugins()
-    asked = [profiler] if profiler == "analytic" else [profiler, "analytic"]
-    built: list[Profiler] = []
-    for name in asked:
-        options = registry.options_model("profiler", name).model_validate({})
-        built.append(registry.build("profiler", name, options))
+
+    def built(name: str) -> Profiler:
+        one: Profiler = registry.build(
+            "profiler", name, registry.options_model("profiler", name).model_validate({})
+        )
+        return one
+
+    asked = built(profiler) if profiler == "analytic" else WithFallback(built(profiler), built("analytic"))
     found: dict[tuple[str, str], StepCost] = {}
 
     def cost(model: ModelSpec, gpu: Gpu) -> StepCost:
         key = (model.name, gpu.name)
         if key not in found:
-            found[key] = _first(built, model, gpu)
+            found[key] = asked.step_cost(model.shape, gpu, ENGINE, dtype="bfloat16", measure=None)
         return found[key]
 
     return cost
-
-
-def _first(profilers: Sequence[Profiler], model: ModelSpec, gpu: Gpu) -> StepCost:
-    from coral.errors import ProfileError
-
-    for profiler in profilers[:-1]:
-        try:
-            return profiler.step_cost(model.shape, gpu, ENGINE, dtype="bfloat16", measure=None)
-        except ProfileError:
-            continue
-    return profilers[-1].step_cost(model.shape, gpu, ENGINE, dtype="bfloat16", measure=None)
 
 
 def cache_folder() -> Path:

@@ -9,7 +9,8 @@
     ├── InfeasibleError             nothing that can be rented satisfies what is asked    exit 3
     ├── SourceError                 a model's files cannot be had or read
     ├── ProfileError                a step cost is missing, not finite, or out of range
-    │   └── UnknownDegree           nothing is known of a tensor parallel degree
+    │   ├── UnknownDegree           nothing is known of a tensor parallel degree
+    │   └── BrokenRun               a measuring run of an engine failed
     ├── LibraryError                a template library is missing, stale or damaged
     ├── SolverError                 a solver failed, aborted, or its answer does not hold
     ├── CloudError
@@ -93,6 +94,10 @@ class ProfileError(CoralError):
 
 class UnknownDegree(ProfileError):
     """Nothing is known of a tensor parallel degree; of others, there is."""
+
+
+class BrokenRun(ProfileError):
+    """A measuring run failed, hung, or left what cannot be read: not that nothing is known."""
 
 
 class LibraryError(CoralError):

@@ -113,7 +113,13 @@ def fit(
     if form == "affine" and (solver or shortfall is not None):
         raise UsageError("the affine form is fitted by linear least squares alone", mend="use --form knee")
     if files:
-        runs = list(read_records(files))
+        runs = [
+            one for one in read_records(files) if model in (None, one.model) and gpu in (None, one.device)
+        ]
+        if not runs:
+            raise UsageError(
+                "the files hold no run of that model and device", mend="leave --model, --gpu out"
+            )
     else:
         pairs = _pairs(config, sets, model, gpu)
         kept = [pair.record(fresh=False) for pair in pairs]
@@ -225,7 +231,8 @@ def check(
 ) -> None:
     """Run the engine now and report how far the profile is from it: times, bytes, versions.
 
-    Exit code 1 where the median error of any kind of step is above the limit.
+    Exit code 1 where it warns: a median error above the limit or half again as large as the profile states,
+    another version of the engine, KV or weights of another size.
 
     Example: coral profile check --config examples/demo.yaml --limit 0.3
     """

@@ -70,7 +70,7 @@ class Measure(Protocol):
     """Runs the engine's measuring process, or returns an earlier run's result from the cache."""
 
     def __call__(self, shape: ModelShape, gpu: Gpu, dtype: str) -> Measurements | None:
-        """None where the engine cannot be measured on this machine. Raises ProfileError on a failed run."""
+        """None where the engine cannot be measured on this machine. Raises BrokenRun on a failed run."""
         ...
 
 

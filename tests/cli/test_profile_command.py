@@ -61,6 +61,9 @@ def test_a_fit_finds_what_the_engine_costs(
     assert found["cost"]["layer_s"] == pytest.approx(0.0005, rel=1e-3)
     assert found["cost"]["token_s"] == pytest.approx(0.00001, rel=1e-3)
     assert found["cost"]["error"] < 1e-6
+    assert told(capsys, "fit", str(file), "--model", "tiny")[0] == 0
+    assert main(["profile", "fit", str(file), "--model", "other"]) == 2
+    assert "no run of that model and device" in capsys.readouterr().err
     code, (knee,) = told(capsys, "fit", *config)
     assert code == 0
     assert knee["cost"]["base"]["error"] < 0.02

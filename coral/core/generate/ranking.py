@@ -28,15 +28,14 @@ class Ranked(Struct, frozen=True, kw_only=True):
 def best_templates(
     library: Library, model: str, phase: Phase, offers: Sequence[Offer], top: int
 ) -> list[Ranked]:
-    """The `top` irreducible templates by throughput per USD; by throughput where prices are missing or 0."""
+    """The `top` irreducible templates by throughput per USD: at first those at no cost, at last those that no
+    domain offers, each of them by throughput."""
     table = library.table(model, phase)
     prices, at = template_prices(table, offers)
     domains = domains_of(offers)
     rows = np.flatnonzero(table.irreducible)
-    priced = np.where(prices > 0, prices, np.inf)
-    if not np.isfinite(priced).any():
-        priced = np.ones(len(prices))
-    value = table.throughput / priced
+    value = np.where(prices == 0, np.inf, 0.0)
+    np.divide(table.throughput, prices, out=value, where=prices > 0)
     chosen = rows[np.lexsort((-table.throughput[rows], -value[rows]))][:top]
     return [
         _ranked(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coral.errors import ProfileError
+from coral.errors import BrokenRun, ProfileError
 from coral.hookspecs.profiler import Measure, Profiler, StepCost
 from coral.types.hardware import Gpu
 from coral.types.model import ModelShape
@@ -11,7 +11,8 @@ from coral.types.model import ModelShape
 class WithFallback:
     """A `coral.hookspecs.profiler.Profiler`: `first`, and where that raises ProfileError, `second`.
 
-    Which of the two answered is the step cost's own `profiler`.
+    Which of the two answered is the step cost's own `profiler`. A measuring run that fails is no ignorance:
+    BrokenRun passes through.
     """
 
     def __init__(self, first: Profiler, second: Profiler) -> None:
@@ -24,6 +25,8 @@ class WithFallback:
         """Raises ProfileError where neither knows that combination, with what both say."""
         try:
             return self.first.step_cost(model, gpu, engine, dtype=dtype, measure=measure)
+        except BrokenRun:
+            raise
         except ProfileError as refusal:
             try:
                 return self.second.step_cost(model, gpu, engine, dtype=dtype, measure=measure)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +31,9 @@ PHASES: Mapping[str, Literal["prefill", "decode"]] = {
     "prefill": "prefill",
     "decode": "decode",
 }
+
+WIDE = re.compile(r"(.+)x([1-9]\d?)")
+"""A GPU and a tensor parallel degree; longer numbers are part of a name, as in `rtx3090`."""
 
 
 class LayerTime(Struct, frozen=True, kw_only=True):
@@ -95,14 +99,13 @@ def _time(row: Mapping[str, Any], path: Path, number: int) -> LayerTime | None:
         return None
     if seconds == 0:
         raise ProfileError(f"{where}: latency_ms_per_layer is 0 for a batch of {tokens:g}")
-    gpu, mark, tp = str(row["gpu"]).strip().rpartition("x")
-    if not (mark and gpu and tp.isdecimal() and int(tp) >= 1):
-        gpu, tp = str(row["gpu"]).strip(), "1"
+    gpu = str(row["gpu"]).strip()
+    wide = WIDE.fullmatch(gpu)
     stated = row.get("context") not in (None, "")
     return LayerTime(
         model=str(row["model"]).strip(),
-        gpu=gpu,
-        tp=int(tp),
+        gpu=wide[1] if wide else gpu,
+        tp=int(wide[2]) if wide else 1,
         phase=phase,
         tokens=tokens,
         seconds=seconds,

@@ -16,7 +16,7 @@ import msgspec
 
 from coral.core.plugins.interpreter import in_environment
 from coral.core.profile.files import write_atomically
-from coral.errors import ProfileError
+from coral.errors import BrokenRun
 from coral.hookspecs.engine import Engine, Launch
 from coral.types.hardware import Gpu
 from coral.types.model import ModelShape
@@ -49,7 +49,7 @@ class MeasuringRun:
         self.deadline_s = deadline_s
 
     def __call__(self, shape: ModelShape, gpu: Gpu, dtype: str) -> Measurements | None:
-        """None where the engine cannot be measured on this machine. Raises ProfileError on a failed run."""
+        """None where the engine cannot be measured on this machine. Raises BrokenRun on a failed run."""
         return self.kept(shape, gpu, dtype) or self.again(shape, gpu, dtype)
 
     def kept(self, shape: ModelShape, gpu: Gpu, dtype: str) -> Measurements | None:
@@ -59,9 +59,7 @@ class MeasuringRun:
             try:
                 return msgspec.json.decode(path.read_bytes(), type=Measurements)
             except msgspec.MsgspecError as error:
-                raise ProfileError(
-                    f"{path} is damaged: {error}", mend="delete it; it is made anew"
-                ) from error
+                raise BrokenRun(f"{path} is damaged: {error}", mend="delete it; it is made anew") from error
         return None
 
     def again(self, shape: ModelShape, gpu: Gpu, dtype: str, *, keep: bool = True) -> Measurements | None:
@@ -101,7 +99,7 @@ def run(launch: Launch, deadline_s: float) -> Measurements:
     try:
         out, err = process.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:
-        raise ProfileError(
+        raise BrokenRun(
             f"measuring run {what!r} did not end within {deadline_s:g} s", mend="is the machine overloaded?"
         ) from None
     finally:
@@ -110,13 +108,11 @@ def run(launch: Launch, deadline_s: float) -> Measurements:
             process.communicate()
     if process.returncode:
         tail = err.decode(errors="replace").strip().splitlines()[-8:]
-        raise ProfileError(
-            "\n".join([f"measuring run {what!r} ended with status {process.returncode}:", *tail])
-        )
+        raise BrokenRun("\n".join([f"measuring run {what!r} ended with status {process.returncode}:", *tail]))
     try:
         return msgspec.json.decode(out, type=Measurements)
     except msgspec.MsgspecError as error:
-        raise ProfileError(f"measuring run {what!r} printed no Measurements: {error}") from error
+        raise BrokenRun(f"measuring run {what!r} printed no Measurements: {error}") from error
 
 
 @cache

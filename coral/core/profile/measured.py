@@ -119,21 +119,30 @@ class MeasuredStepCost(Struct, frozen=True, kw_only=True):
 
 
 class MeasuredProfiler:
-    """`coral.hookspecs.profiler.Profiler`. Files are read once, when the first step cost is asked for."""
+    """`coral.hookspecs.profiler.Profiler`."""
 
     def __init__(self, options: MeasuredOptions) -> None:
+        """Raises ProfileError for files that cannot be read, and for a model of the options that none has."""
         self._options = options
         self._analytic = AnalyticProfiler(
             AnalyticOptions(memory_fraction=options.memory_fraction, workspace=options.workspace)
         )
-        self._times: list[LayerTime] | None = None
-        self._digest = ""
+        self._times = [one for path in options.files for one in read_layer_times(path)]
+        content = b"".join(path.read_bytes() for path in options.files)
+        self._digest = hashlib.sha256(content).hexdigest()[:12]
+        named = {one.model for one in self._times}
+        strange = ", ".join(sorted(set(options.models) - named))
+        if strange:
+            raise ProfileError(
+                f"no file of measured layers names {strange}",
+                mend=f"under `models` say the layers and hidden size of {', '.join(sorted(named))}",
+            )
 
     def step_cost(
         self, model: ModelShape, gpu: Gpu, engine: str, *, dtype: str, measure: Measure | None
     ) -> StepCost:
-        """Raises ProfileError where the files cannot be read or hold nothing of this model and GPU."""
-        times = [one for one in self._read() if self._gpu(one) == gpu.name and self._is(one.model, model)]
+        """Raises ProfileError where the files hold nothing of this model and GPU."""
+        times = [one for one in self._times if self._gpu(one) == gpu.name and self._is(one.model, model)]
         if not times:
             raise self._nothing(model, gpu)
         analytic = self._analytic.step_cost(model, gpu, engine, dtype=dtype, measure=None)
@@ -155,13 +164,6 @@ class MeasuredProfiler:
             logits_s=options.logits,
         )
 
-    def _read(self) -> list[LayerTime]:
-        if self._times is None:
-            self._times = [one for path in self._options.files for one in read_layer_times(path)]
-            content = b"".join(path.read_bytes() for path in self._options.files)
-            self._digest = hashlib.sha256(content).hexdigest()[:12]
-        return self._times
-
     def _gpu(self, one: LayerTime) -> str:
         named: Mapping[str, str] = self._options.gpus
         return named.get(one.gpu, one.gpu)
@@ -171,7 +173,7 @@ class MeasuredProfiler:
         return told is not None and (told.layers, told.hidden) == (shape.layers, shape.hidden)
 
     def _nothing(self, model: ModelShape, gpu: Gpu) -> ProfileError:
-        times = self._read()
+        times = self._times
         strange = sorted({one.model for one in times} - set(self._options.models))
         known = sorted({f"{one.model} on {self._gpu(one)}" for one in times})
         return ProfileError(

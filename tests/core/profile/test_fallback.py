@@ -7,12 +7,14 @@ import pytest
 
 from coral.core.profile import catalogue
 from coral.core.profile.analytic import AnalyticProfiler
+from coral.core.profile.engine import EngineProfiler
 from coral.core.profile.fallback import WithFallback
-from coral.core.profile.options import AnalyticOptions
-from coral.errors import ProfileError
+from coral.core.profile.options import AnalyticOptions, EngineProfilerOptions
+from coral.errors import BrokenRun, ProfileError
 from coral.hookspecs.profiler import Measure, StepCost
 from coral.types.hardware import Gpu
 from coral.types.model import ModelShape
+from coral.types.step import Measurements
 
 SHAPE = ModelShape(
     architecture="LlamaForCausalLM",
@@ -50,6 +52,16 @@ def test_the_second_is_asked_where_the_first_knows_nothing() -> None:
     both = WithFallback(Knows("L40S"), AnalyticProfiler(AnalyticOptions()))
     assert ask(both, "L40S").profiler == "tables"
     assert ask(both, "T4").profiler == "analytic"
+
+
+def test_a_measuring_run_that_fails_is_no_reason_to_ask_another() -> None:
+    def fails(shape: ModelShape, gpu: Gpu, dtype: str) -> Measurements | None:
+        raise BrokenRun("out of memory")
+
+    both = WithFallback(EngineProfiler(EngineProfilerOptions()), AnalyticProfiler(AnalyticOptions()))
+    assert ask(both, "L40S").profiler == "analytic"
+    with pytest.raises(BrokenRun, match="out of memory"):
+        both.step_cost(SHAPE, catalogue.gpu("L40S"), "torch", dtype="bfloat16", measure=fails)
 
 
 def test_where_neither_knows_both_are_heard() -> None:

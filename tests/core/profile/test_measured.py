@@ -208,6 +208,22 @@ def test_what_the_files_do_not_hold_is_refused_with_what_they_do(tmp_path: Path)
     assert "say the layers and hidden size of tiny under `models`" in (caught.value.mend or "")
 
 
+def test_files_are_read_when_it_is_built(tmp_path: Path) -> None:
+    """Not when a step cost is asked for, where another profiler would be asked in its place."""
+    with pytest.raises(ProfileError, match="cannot read"):
+        MeasuredProfiler(options(tmp_path / "none.csv"))
+    strange = {"models": {"tyni": {"layers": 16, "hidden": 2048}}}
+    with pytest.raises(ProfileError, match="no file of measured layers names tyni") as caught:
+        MeasuredProfiler(options(file(tmp_path), **strange))
+    assert "of tiny" in (caught.value.mend or "")
+
+
+def test_a_degree_is_told_from_the_name_of_a_gpu(tmp_path: Path) -> None:
+    rows = "".join(f"tiny,{name},decode,1,0.4\n" for name in ("l4", "l4x2", "rtx3090", "rtx3090x16", "x4"))
+    found = [(one.gpu, one.tp) for one in read_layer_times(file(tmp_path, rows))]
+    assert found == [("l4", 1), ("l4", 2), ("rtx3090", 1), ("rtx3090", 16), ("x4", 1)]
+
+
 def test_the_profiler_is_built_in() -> None:
     registry = load_plugins()
     assert registry.options_model("profiler", "measured") is MeasuredOptions
