@@ -21,6 +21,8 @@ class PlannedMachines(Struct, frozen=True, kw_only=True):
     price_usd_h: float
     kept: int
     new: int
+    stays: tuple[str, ...] = ()
+    """Ids of kept machines that instances which stay sit on; of the rest any may be kept."""
 
 
 class PlannedInstances(Struct, frozen=True, kw_only=True):
@@ -33,6 +35,8 @@ class PlannedInstances(Struct, frozen=True, kw_only=True):
     """How many of `count` are running already."""
     market: Market | None = None
     """Whose machines they must be on; None: any."""
+    stays: tuple[str, ...] = ()
+    """Ids of the running instances that are kept, where the planner tells one from the other."""
 
 
 class Service(Struct, frozen=True, kw_only=True):

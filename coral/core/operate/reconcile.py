@@ -16,7 +16,7 @@ from coral.core.operate.lifecycle import InstanceState, MachineState
 from coral.core.operate.slots import Claim, claim, free_slots
 from coral.types.hardware import Domain, Machine, Market
 from coral.types.placement import Template
-from coral.types.plan import Plan
+from coral.types.plan import Plan, PlannedInstances
 
 MACHINE_COMING = frozenset({MachineState.ORDERED, MachineState.BOOTING})
 MACHINE_HELD = MACHINE_COMING | {MachineState.JOINED}
@@ -100,18 +100,31 @@ def reconcile(
     machines, instances = list(machines), list(instances)
     actions: list[Action] = list(_rents(plan, machines))
     surplus = _surplus_machines(plan, machines, instances)
-    missing, unwanted = _difference(plan, instances, surplus)
+    missing, unwanted = _difference(plan, machines, instances, surplus)
     held = [node for instance in instances if instance.holding for node in instance.claim.nodes]
     usable = [
         one.machine for one in machines if one.state is MachineState.JOINED and one.machine.id not in surplus
     ]
-    claims = claim([(template.placement, domain) for template, domain in missing], free_slots(usable, held))
-    short: list[tuple[Template, Domain]] = []
-    for (template, domain), got in zip(missing, claims, strict=True):
+    coming = [one.machine for one in machines if one.state in MACHINE_HELD and one.machine.id not in surplus]
+    gone = {one.id for one in unwanted}
+    staying = [
+        node
+        for one in instances
+        if one.state in INSTANCE_WANTED and one.id not in gone
+        for node in one.claim.nodes
+    ]
+    claims = claim(
+        [(one.template.placement, one.domain) for one in missing],
+        free_slots(usable, held),
+        [one.market for one in missing],
+        later=free_slots(coming, staying),
+    )
+    short: list[PlannedInstances] = []
+    for one, got in zip(missing, claims, strict=True):
         if got is None:
-            short.append((template, domain))
+            short.append(one)
         else:
-            actions.append(StartInstance(template=template, domain=domain, claim=got))
+            actions.append(StartInstance(template=one.template, domain=one.domain, claim=got))
     actions += _drains(unwanted, missing, short, machines, instances)
     used = {node.machine_id for node in held}
     actions += [EndMachine(machine=id) for id in sorted(surplus) if id not in used]
@@ -130,8 +143,10 @@ def _rents(plan: Plan, machines: Sequence[HeldMachine]) -> list[Rent]:
 def _surplus_machines(
     plan: Plan, machines: Sequence[HeldMachine], instances: Sequence[HeldInstance]
 ) -> set[str]:
-    """Machines beyond what the plan wants, those with the fewest devices in wanted use first."""
+    """Machines beyond what the plan wants: none that it names, of the others those with the fewest devices
+    in wanted use first."""
     wanted: Counter[OfferKey] = Counter()
+    stays = {id for planned in plan.machines for id in planned.stays}
     for planned in plan.machines:
         wanted[OfferKey(planned.machine_type, planned.domain, planned.market)] += planned.kept + planned.new
     use: Counter[str] = Counter()
@@ -146,18 +161,26 @@ def _surplus_machines(
             groups.setdefault(OfferKey.of(one.machine), []).append(one)
     surplus: set[str] = set()
     for key, group in groups.items():
-        group.sort(key=lambda one: (use[one.machine.id], one.state not in MACHINE_COMING, one.machine.id))
+        group.sort(
+            key=lambda one: (
+                one.machine.id in stays,
+                use[one.machine.id],
+                one.state not in MACHINE_COMING,
+                one.machine.id,
+            )
+        )
         surplus.update(one.machine.id for one in group[: max(0, len(group) - wanted[key])])
     return surplus
 
 
 def _difference(
-    plan: Plan, instances: Sequence[HeldInstance], surplus: set[str]
-) -> tuple[list[tuple[Template, Domain]], list[HeldInstance]]:
-    """(what the plan wants and does not run, what runs and the plan does not want).
+    plan: Plan, machines: Sequence[HeldMachine], instances: Sequence[HeldInstance], surplus: set[str]
+) -> tuple[list[PlannedInstances], list[HeldInstance]]:
+    """(what the plan wants and does not run, once for each instance; what runs and the plan does not want).
 
     An instance on a machine that is to go counts as unwanted: its successor starts elsewhere first.
     """
+    spot = {one.machine.id for one in machines if one.machine.market == "spot"}
     groups: dict[tuple[bytes, Domain], list[HeldInstance]] = {}
     unwanted: list[HeldInstance] = []
     for instance in instances:
@@ -167,20 +190,30 @@ def _difference(
             unwanted.append(instance)
         else:
             groups.setdefault((template_key(instance.template), instance.domain), []).append(instance)
-    for group in groups.values():  # ready ones are kept before starting ones, loaded before idle
-        group.sort(key=lambda one: (one.state is not InstanceState.READY, -one.load, one.id))
-    missing: list[tuple[Template, Domain]] = []
+    stays = {id for planned in plan.instances for id in planned.stays}
+    for group in groups.values():  # those the plan names, then ready before starting ones, loaded before idle
+        group.sort(
+            key=lambda one: (one.id not in stays, one.state is not InstanceState.READY, -one.load, one.id)
+        )
+    missing: list[PlannedInstances] = []
     for planned in plan.instances:
         group = groups.get((template_key(planned.template), planned.domain), [])
-        del group[: (kept := min(planned.count, len(group)))]
-        missing += [(planned.template, planned.domain)] * (planned.count - kept)
+        fit = [one for one in group if planned.market in (None, _market(one, spot))][: planned.count]
+        for one in fit:
+            group.remove(one)
+        missing += [planned] * (planned.count - len(fit))
     return missing, unwanted + [instance for group in groups.values() for instance in group]
+
+
+def _market(instance: HeldInstance, spot: set[str]) -> Market:
+    """An instance is lost as a spot one with any of its machines."""
+    return "spot" if spot.intersection(instance.claim.machines) else "on_demand"
 
 
 def _drains(
     unwanted: Sequence[HeldInstance],
-    missing: Sequence[tuple[Template, Domain]],
-    short: Sequence[tuple[Template, Domain]],
+    missing: Sequence[PlannedInstances],
+    short: Sequence[PlannedInstances],
     machines: Sequence[HeldMachine],
     instances: Sequence[HeldInstance],
 ) -> list[DrainInstance]:
@@ -189,7 +222,7 @@ def _drains(
     One stays while a successor of its model is missing or starting, unless what is missing has no
     room and no machine is on the way: then instances in the way go first, one at a time.
     """
-    waiting = {template.model for template, _ in missing}
+    waiting = {one.template.model for one in missing}
     gone = {one.id for one in unwanted}
     waiting |= {
         one.template.model for one in instances if one.state in INSTANCE_STARTING and one.id not in gone
@@ -203,7 +236,7 @@ def _drains(
     leaving = {one.domain for one in instances if one.holding and one.state not in INSTANCE_WANTED} | {
         one.domain for one in free_to_go
     }
-    for domain in dict.fromkeys(domain for _, domain in short):
+    for domain in dict.fromkeys(one.domain for one in short):
         if domain in coming or domain in leaving:
             continue
         in_the_way = [one for one in unwanted if one.domain == domain and one not in free_to_go]

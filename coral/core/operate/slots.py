@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from coral.types.hardware import Domain, Machine, Node, NodeType
+from coral.types.hardware import Domain, Machine, Market, Node, NodeType
 from coral.types.placement import Placement
 
 SEARCH_STEPS = 20_000
@@ -24,6 +25,7 @@ class Slots(Struct, frozen=True, kw_only=True):
     gpu: str
     domain: Domain
     free: tuple[int, ...]
+    market: Market = "on_demand"
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -51,37 +53,51 @@ def free_slots(machines: Iterable[Machine], held: Iterable[Node]) -> list[Slots]
             gpu=machine.machine_type.gpu,
             domain=machine.domain,
             free=tuple(d for d in range(machine.machine_type.gpus) if d not in taken.get(machine.id, ())),
+            market=machine.market,
         )
         for machine in machines
     ]
 
 
-def claim(wanted: Sequence[tuple[Placement, Domain]], slots: Sequence[Slots]) -> list[Claim | None]:
-    """A claim for each wanted placement, or None for those that do not fit now.
+def claim(
+    wanted: Sequence[tuple[Placement, Domain]],
+    slots: Sequence[Slots],
+    markets: Sequence[Market | None] = (),
+    later: Sequence[Slots] = (),
+) -> list[Claim | None]:
+    """A claim for each wanted placement, or None for those that do not fit now. `markets`: for each the one
+    that its machines must be of, or None; empty for none of them. `later`: what will be free once all that
+    is to go has gone and all that is to come has come.
 
-    Tries all together first, then one by one in the order given.
+    Tries all together first, then one by one in the order given. As long as all can have room later, none
+    takes what would leave another without: a small node waits rather than sit where only a large one fits.
     """
-    together = _pack(wanted, slots)
+    markets = markets or [None] * len(wanted)
+    together = _pack(wanted, slots, markets)
     if together is not None:
         return list(together)
-    left = list(slots)
+    now, then = list(slots), list(later)
+    guarded = _pack(wanted, then, markets) is not None
     claims: list[Claim | None] = []
-    for one in wanted:
-        packed = _pack([one], left)
+    for number, (one, market) in enumerate(zip(wanted, markets, strict=True)):
+        packed = _pack([one], now, [market])
+        if packed and guarded:
+            waiting = [i for i, got in enumerate(claims) if got is None]
+            rest = [*waiting, *range(number + 1, len(wanted))]
+            without = [_without(slot, packed[0]) for slot in then]
+            if _pack([wanted[i] for i in rest], without, [markets[i] for i in rest]) is None:
+                packed = None
+            else:
+                then = without
         claims.append(packed[0] if packed else None)
         if packed:
-            left = [_without(slot, packed[0]) for slot in left]
+            now = [_without(slot, packed[0]) for slot in now]
     return claims
 
 
 def _without(slot: Slots, taken: Claim) -> Slots:
     gone = {d for node in taken.nodes if node.machine_id == slot.machine_id for d in node.devices}
-    return Slots(
-        machine_id=slot.machine_id,
-        gpu=slot.gpu,
-        domain=slot.domain,
-        free=tuple(d for d in slot.free if d not in gone),
-    )
+    return replace(slot, free=tuple(d for d in slot.free if d not in gone))
 
 
 class _Need(Struct, frozen=True):
@@ -90,11 +106,14 @@ class _Need(Struct, frozen=True):
     index: int
     node_type: NodeType
     domain: Domain
+    market: Market | None
 
 
-def _pack(wanted: Sequence[tuple[Placement, Domain]], slots: Sequence[Slots]) -> list[Claim] | None:
+def _pack(
+    wanted: Sequence[tuple[Placement, Domain]], slots: Sequence[Slots], markets: Sequence[Market | None]
+) -> list[Claim] | None:
     needs = [
-        _Need(i, s, n, node.node_type, domain)
+        _Need(i, s, n, node.node_type, domain, markets[i])
         for i, (placement, domain) in enumerate(wanted)
         for s, stage in enumerate(placement.stages)
         for n, node in enumerate(stage.nodes)
@@ -137,13 +156,16 @@ def _search(
     fits = [
         at
         for at, slot in enumerate(slots)
-        if slot.gpu == need.node_type.gpu and slot.domain == need.domain and free[at] >= size
+        if slot.gpu == need.node_type.gpu
+        and slot.domain == need.domain
+        and need.market in (None, slot.market)
+        and free[at] >= size
     ]
-    tried: set[int] = set()
+    tried: set[tuple[int, Market]] = set()
     for at in sorted(fits, key=lambda at: free[at]):
-        if free[at] in tried:
+        if (free[at], slots[at].market) in tried:
             continue
-        tried.add(free[at])
+        tried.add((free[at], slots[at].market))
         free[at] -= size
         choice.append(at)
         if _search(needs, slots, free, choice, steps):

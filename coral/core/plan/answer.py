@@ -116,12 +116,15 @@ def plan_of(
 
 def _machines(problem: Problem, found: Allocation) -> tuple[PlannedMachines, ...]:
     totals: dict[tuple[object, ...], list[int]] = {}
+    stays: dict[tuple[object, ...], list[str]] = {}
     planned = []
     lots = {}
     for site, counts in zip(problem.sites, found.machines, strict=True):
-        for lot, count in zip((*site.lots, *site.shaped), counts, strict=True):
+        names = (*[""] * len(site.lots), *site.machine_ids)
+        for lot, count, name in zip((*site.lots, *site.shaped), counts, names, strict=True):
             if count > 0:
                 lots[lot.kind] = lot
+                stays.setdefault(lot.kind, []).extend([name] if name else [])
                 totals.setdefault(lot.kind, [0, 0])[0 if lot.held else 1] += count
     for kind in sorted(lots):
         lot = lots[kind]
@@ -134,6 +137,7 @@ def _machines(problem: Problem, found: Allocation) -> tuple[PlannedMachines, ...
                 price_usd_h=lot.price_usd_h,
                 kept=kept,
                 new=new,
+                stays=tuple(stays[kind]),
             )
         )
     return tuple(planned)
@@ -160,5 +164,9 @@ def _instances(problem: Problem, library: Library, found: Allocation) -> tuple[P
             market=problem.sites[index].market,
             count=count + (before.count if before else 0),
             kept=(count if group >= 0 else 0) + (before.kept if before else 0),
+            stays=(
+                *(before.stays if before else ()),
+                *(problem.kept[group].ids[:count] if group >= 0 else ()),
+            ),
         )
     return tuple(merged[key] for key in sorted(merged))

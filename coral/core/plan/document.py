@@ -32,7 +32,7 @@ from msgspec import Struct
 from coral.errors import UsageError
 from coral.types.model import Phase
 from coral.types.placement import Stage
-from coral.types.plan import Plan, PlannedInstances
+from coral.types.plan import Plan, PlannedInstances, PlannedMachines
 
 FORMAT = 1
 
@@ -93,9 +93,7 @@ def document(plan: Plan) -> dict[str, Any]:
         "price_usd_h": plan.price_usd_h,
         "initialization_usd_h": plan.initialization_usd_h,
         "certificate": msgspec.to_builtins(plan.certificate),
-        "machines": [
-            {**msgspec.to_builtins(machines), "domain": str(machines.domain)} for machines in plan.machines
-        ],
+        "machines": [_machines(some) for some in plan.machines],
         "instances": [_instances(one) for one in plan.instances],
         "services": [
             {
@@ -140,6 +138,11 @@ def read_document(path: Path) -> SavedPlan:
 
 def unit(phase: Phase) -> str:
     return "requests/s" if phase == "mixed" else "tokens/s"
+
+
+def _machines(some: PlannedMachines) -> dict[str, Any]:
+    fields = ("machine_type", "market", "price_usd_h", "kept", "new")
+    return {"domain": str(some.domain)} | {name: getattr(some, name) for name in fields}
 
 
 def _instances(one: PlannedInstances) -> dict[str, Any]:

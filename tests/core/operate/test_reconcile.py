@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from coral.core.operate.lifecycle import InstanceState, MachineState
 from coral.core.operate.reconcile import (
     Action,
@@ -168,3 +170,40 @@ def test_a_lost_machine_is_rented_again() -> None:
     assert kinds(actions) == ["Rent"]
     assert isinstance(actions[0], Rent)
     assert actions[0].offer.machine_type == "pair"
+
+
+def test_the_machines_and_instances_that_the_plan_names_stay() -> None:
+    """Of two alike it keeps those that the plan counts on, though the others are busier."""
+    one = template()
+    wanted = plan(1, (one, 1))
+    (machines,) = wanted.machines
+    (instances,) = wanted.instances
+    named = replace(
+        wanted,
+        machines=(replace(machines, kept=1, new=0, stays=("m1",)),),
+        instances=(replace(instances, kept=1, stays=("a",)),),
+    )
+    running = [
+        instance("a", one, "m1", (0,), load=1),
+        instance("b", one, "m2", (0,), load=9),
+        instance("c", one, "m2", (1,), load=9),
+    ]
+    held = [machine("m1"), machine("m2")]
+    assert reconcile(named, held, running) == (DrainInstance(instance="b"), DrainInstance(instance="c"))
+    assert DrainInstance(instance="a") in reconcile(wanted, held, running)
+
+
+def test_instances_of_spot_machines_are_no_on_demand_ones() -> None:
+    one = template()
+    wanted = plan(1, (one, 1))
+    (instances,) = wanted.instances
+    spot = machine("s")
+    spot = replace(spot, machine=replace(spot.machine, market="spot"))
+    (machines,) = wanted.machines
+    both = (machines, replace(machines, market="spot"))
+    for market, started in (("on_demand", 1), ("spot", 0), (None, 0)):
+        asked = replace(wanted, machines=both, instances=(replace(instances, market=market),))
+        actions = reconcile(asked, [machine("m"), spot], [instance("a", one, "s", (0,))])
+        starts = [a for a in actions if isinstance(a, StartInstance)]
+        assert len(starts) == started
+        assert all(start.claim.machines == ("m",) for start in starts)

@@ -4,6 +4,7 @@ import itertools
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coral.core.operate.slots import Slots, claim, free_slots
 from coral.types.hardware import Domain, Machine, MachineType, Node, NodeType
@@ -87,3 +88,33 @@ def test_claims_match_brute_force_and_never_overlap(sizes: list[int], free: list
         devices = [(node.machine_id, device) for node in got.nodes for device in node.devices]
         assert len(set(devices)) == len(devices) == sum(sizes)
         assert all(device < free[int(machine[1:])] for machine, device in devices)
+
+
+def test_a_small_node_does_not_take_the_last_place_of_a_large_one() -> None:
+    """Two GPUs are free now; one more is to come, or to be free when a running instance has gone."""
+    wanted = [(placement(("A", 1)), HERE), (placement(("A", 2)), HERE)]
+    now, later = slots(("A", 2)), slots(("A", 2), ("A", 1))
+    small, large = claim(wanted, now)
+    assert small is not None
+    assert large is None
+    small, large = claim(wanted, now, later=later)
+    assert small is None
+    assert large is not None
+
+
+def test_where_not_all_will_have_room_what_fits_starts() -> None:
+    wanted = [(placement(("A", 1)), HERE), (placement(("A", 2)), HERE)]
+    small, large = claim(wanted, slots(("A", 2)), later=slots(("A", 2)))
+    assert small is not None
+    assert large is None
+
+
+def test_an_instance_is_on_machines_of_the_market_it_is_planned_for() -> None:
+    (found,) = slots(("A", 1))
+    wanted = [(placement(("A", 1)), HERE)]
+    spot = replace(found, market="spot")
+    assert claim(wanted, [spot], ["on_demand"]) == [None]
+    [got] = claim(wanted, [spot], ["spot"])
+    assert got is not None
+    [got] = claim(wanted, [spot], [None])
+    assert got is not None
