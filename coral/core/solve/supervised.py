@@ -24,7 +24,7 @@ START_S = 60.0
 """How long its process may take to build the solver."""
 ENDING_S = 2.0
 """How long a process that has closed its socket may take to be gone, until it is killed."""
-LEAST_MARGIN_S = 1.0
+LEAST_MARGIN_S = 2.0
 MARGIN = 0.1
 """What a solve may take beyond its own time limit: so long at least, or this share of the limit."""
 

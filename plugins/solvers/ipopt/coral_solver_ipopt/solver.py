@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coral.errors import SolverError
+from coral.errors import PluginError, SolverError
 from coral.hookspecs.objective_scale import objective_scale
 from coral.types.program import Floats, Ints, NonlinearProgram, Program, Solution, SolverFeatures
 from coral_solver_ipopt.linear import OPTIONS, LinearFunctions
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from coral_solver_ipopt.options import IpoptOptions
 
 FEASIBILITY = 1e-6
+DEBIAN = ("coinor-libipopt-dev", "libblas-dev", "liblapack-dev", "gfortran", "pkg-config")
+"""What cyipopt is built with: it has no wheel."""
 
 
 class IpoptSolver:
@@ -153,7 +155,12 @@ def _violation(rows: Floats, program: NonlinearProgram) -> float:
 
 
 def build(options: IpoptOptions) -> IpoptSolver:
-    """Raises ModuleNotFoundError where cyipopt is not installed."""
-    import cyipopt  # noqa: F401
-
+    """Raises PluginError where cyipopt is not installed or its library cannot be loaded."""
+    try:
+        import cyipopt  # noqa: F401
+    except ImportError as error:
+        raise PluginError(
+            f"solver 'ipopt' cannot load cyipopt: {error}",
+            mend=f"apt-get install {' '.join(DEBIAN)}, then pip install cyipopt",
+        ) from error
     return IpoptSolver(options)
