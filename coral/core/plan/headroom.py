@@ -27,7 +27,7 @@ def with_headroom(
     before = builder.build()
     spare = builder.variables(1, upper=MOST)
     for index, need in enumerate(problem.needs):
-        if need.demand <= 0:
+        if need.demand <= 0 or len(problem.view.models[need.model].phases) > 2:  # may be served otherwise
             continue
         lines = np.flatnonzero(problem.columns.service == index)
         row = builder.rows(1, lower=1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -20,7 +21,8 @@ from coral.types.hardware import Domain, Market, Offer
 from coral.types.model import ModelSpec
 from coral.types.placement import Template
 from coral.types.plan import Plan, RunningInstance
-from tests.core.plan.plain import PER_REQUEST
+from tests.core.plan.asked import Asked, asked_world
+from tests.core.plan.plain import PER_REQUEST, least_cost
 
 HARD = PlanOptions(target_utilization=1.0, slices=False, couple_phases=False, gap=0.0)
 ONE = TableLibrary({"a": {"small": 1.0}, "b": {"small": 1.0}})
@@ -277,3 +279,38 @@ def test_what_runs_stays_over_a_new_budget_where_the_solver_fails() -> None:
     assert [m.kept for m in plan.machines] == [1]
     assert plan.unkept == ("the machines cost 1 USD/h, the budget is 0.5",)
     assert not plan.satisfied
+
+
+def test_a_machine_that_is_not_to_be_had_is_planned_around(highs: Solver) -> None:
+    """What is held stays, and what is lacking comes from elsewhere at once."""
+    library = TableLibrary({"a": {"small": 1.0, "big": 4.0}})
+    running = RunningInstance(id="x", template=template("a", "small", 1.0), domain=HOME)
+    machines = [held("m1", "small", 1.0)]
+    for obtainable, expected in ((9, {"small.1": (1, 4)}), (0, {"small.1": (1, 0), "big.1": (0, 1)})):
+        offers = [offer("small", 1.0, obtainable), offer("big", 5.0, 9)]
+        plan = planned(view([spec("a", 5.0)], offers, machines, [running]), library, highs)
+        assert plan.satisfied
+        assert {m.machine_type: (m.kept, m.new) for m in plan.machines} == expected
+
+
+@pytest.mark.parametrize("free", ["all", "some"])
+@pytest.mark.parametrize(
+    "asked", [(), ("spot", "preemption", "share"), ("zone", "cost", "budget"), ("machine",)]
+)
+def test_prices_of_nothing_are_prices(highs: Solver, asked: tuple[Asked, ...], free: str) -> None:
+    """Owned machines cost 0: no option divides by a price, and the plans are the cheapest still."""
+    for seed in range(2):
+        world = asked_world(seed, asked, slices=asked != ("machine",), coupled=seed == 0, models=1)
+        offers = tuple(
+            replace(o, price_usd_h=0.0 if free == "all" or i % 2 else o.price_usd_h)
+            for i, o in enumerate(world.view.offers)
+        )
+        held_now = tuple(replace(m, price_usd_h=0.0) for m in world.view.machines)
+        world = World(view=replace(world.view, offers=offers, machines=held_now), library=world.library)
+        best = least_cost(world)
+        plan = build(CoralOptions()).plan(world.view, world.library, highs)
+        assert plan.satisfied == (best is not None), plan.notes
+        assert np.isfinite(plan.price_usd_h + plan.initialization_usd_h)
+        if best is not None:
+            assert plan.price_usd_h + plan.initialization_usd_h == pytest.approx(best, rel=1e-6, abs=1e-6)
+        assert free != "all" or plan.price_usd_h == 0
