@@ -41,6 +41,8 @@ from coral.types.plan import Plan
 FEW = 3
 ESTIMATING = 0.25
 """Of the time limit, at most, for the relaxation that chooses what is solved again."""
+FAIR = 2.0
+"""How many times its even share of the time that is left one question may take: the first have more."""
 
 
 class Instead(Struct, frozen=True, kw_only=True):
@@ -83,7 +85,9 @@ def explain(
     part = None if solves.left_s is None else solves.left_s * ESTIMATING
     guess = estimates(view, library, solves.solver, part) if plan.satisfied else NONE
     asked = questions(view, library, plan, guess, few=few, rebuilt=rebuilt)
-    answers = tuple(_answered(one, plan, solves) for one in asked)
+    answers = tuple(
+        _answered(one, plan, solves, min(1.0, FAIR / (len(asked) - at))) for at, one in enumerate(asked)
+    )
     problem = state(view, library)
     return Explanation(
         instances=instance_reasons(plan, problem),
@@ -97,8 +101,10 @@ def explain(
     )
 
 
-def _answered(question: Question, plan: Plan, solves: Solves) -> Answer:
-    after = _solved(question, solves)
+def _answered(question: Question, plan: Plan, solves: Solves, share: float) -> Answer:
+    after = _solved(question, solves, share)
+    if after is not None and plan.certificate is not None and after.certificate is None:
+        after = None  # what a planner falls back to says nothing of the change
     instead: tuple[Instead, ...] = ()
     if after is not None and question.service is not None:
         instead = _instead(plan, after, question.service)
@@ -112,14 +118,14 @@ def _answered(question: Question, plan: Plan, solves: Solves) -> Answer:
     )
 
 
-def _solved(question: Question, solves: Solves) -> Plan | None:
+def _solved(question: Question, solves: Solves, share: float) -> Plan | None:
     if solves.over:
         return None
     try:
         library = question.library()
     except CoralError:  # templates that cannot be built: no answer
         return None
-    return solves.plan(question.view, library)
+    return solves.plan(question.view, library, share=share)
 
 
 def _instead(before: Plan, after: Plan, service: tuple[str, str]) -> tuple[Instead, ...]:

@@ -41,13 +41,14 @@ class Solves:
     def over(self) -> bool:
         return self.left_s == 0.0
 
-    def plan(self, view: View, library: Library) -> Plan | None:
-        """None where the time is over or the planner failed: a question without an answer, no fault."""
+    def plan(self, view: View, library: Library, *, share: float = 1.0) -> Plan | None:
+        """Within a share of the time that is left. None where it is over or the planner failed: a question
+        without an answer, no fault."""
         left = self.left_s
         if left == 0.0:
             return None
         own = view.options.time_limit_s
-        limit = own if left is None else left if own is None else min(own, left)
+        limit = own if left is None else min(left * share, left if own is None else own)
         try:
             found = self._planner.plan(
                 replace(view, options=replace(view.options, time_limit_s=limit)), library, self.solver

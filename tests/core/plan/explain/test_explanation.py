@@ -20,7 +20,7 @@ from coral.core.plan.planners.coral import build
 from coral.core.plan.planners.options import CoralOptions
 from coral.core.plan.problem import state
 from coral.errors import SolverError
-from coral.hookspecs.planner import PlanOptions, View
+from coral.hookspecs.planner import Library, PlanOptions, View
 from coral.hookspecs.solver import Solver
 from coral.testing.tables import HOME, TableLibrary, held, offer, spec, view
 from coral.testing.worlds import MemoryLibrary, World, pipeline, random_world
@@ -240,6 +240,25 @@ def test_when_the_time_is_over_there_are_estimates_only(highs: Solver) -> None:
     assert all(one.estimate_usd_h is not None for one in found.answers if one.kind in ("offer", "demand"))
 
 
+def test_a_plan_that_a_planner_fell_back_to_is_no_answer(highs: Solver) -> None:
+    some = view([spec("m", 30.0)], [offer("a", 1.0, 2), offer("b", 2.0, 5)])
+    library = TableLibrary({"m": {"a": 10.0, "b": 12.0}})
+    plan = PLANNER.plan(some, library, highs)
+
+    class Falling:
+        def plan(self, view: View, library: Library, solver: Solver) -> Plan:
+            return replace(PLANNER.plan(view, library, solver), certificate=None)
+
+    solves = Solves(Falling(), highs, clock=lambda: 0.0, limit_s=None)
+    found = explain(some, library, plan, solves)
+    assert found.answers
+    assert all(one.figure is None for one in found.answers)
+    unproven = explain(some, library, replace(plan, certificate=None), solves)
+    figures = [one.figure for one in unproven.answers if one.figure is not None]
+    assert len(figures) == len(unproven.answers)
+    assert not any(one.told_apart for one in figures if one.usd_h is not None)
+
+
 def test_each_solve_has_what_is_left_of_the_time() -> None:
     limits: list[float | None] = []
 
@@ -256,9 +275,12 @@ def test_each_solve_has_what_is_left_of_the_time() -> None:
     clock.now = 15.0
     solves.plan(some, library)
     clock.now = 30.0
+    assert solves.over
     solves.plan(some, library)
     assert limits == [20.0, 20.0, 9.0]
-    assert solves.over
+    clock.now = 4.0
+    solves.plan(some, library, share=0.25)
+    assert limits[-1] == 5.0
     assert solves.count == 0
 
 
