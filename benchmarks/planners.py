@@ -116,6 +116,8 @@ VARIANTS = (
         options={**ILP, "mix_sizes": True, "pipelines_in_machine": True},
     ),
     Variant(name="coral", planner="coral"),
+    Variant(name="homo-wide-tp", planner="homo", wide=True),
+    Variant(name="cauchy-wide-tp", planner="cauchy", wide=True),
     Variant(name="homo-ilp-wide-tp", planner="homo", options=ILP, wide=True),
     Variant(name="coral-wide-tp", planner="coral", wide=True),
     Variant(name="homo-ilp-slices", planner="homo", options={**ILP, "slices": True}, slices=True),
