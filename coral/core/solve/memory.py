@@ -14,6 +14,15 @@ def available_bytes(root: Path = Path("/proc"), group: Path = GROUP) -> int | No
     return max(0, min(found)) if found else None
 
 
+def data_bytes(pid: int, root: Path = Path("/proc")) -> int:
+    """What a process has allocated, as RLIMIT_DATA counts it; 0 where it is gone."""
+    try:
+        lines = (root / str(pid) / "status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), 0)
+
+
 def _machine(root: Path) -> int | None:
     try:
         lines = (root / "meminfo").read_text().splitlines()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from msgspec import Struct
 
 from coral.core.plugins import PluginRecord
 from coral.core.solve.frames import Frames
+from coral.core.solve.memory import data_bytes
 
 MODULE = "coral.core.solve.child"
 STANDARD_ERROR = 2
@@ -88,6 +90,14 @@ class SolverProcess:
         if not self._open:
             return False
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+    def grow_by(self, most_bytes: int) -> None:
+        """Let it allocate that much beyond what it holds now."""
+        with contextlib.suppress(OSError, ValueError):  # it may have ended by itself
+            _, hard = resource.prlimit(self.pid, resource.RLIMIT_DATA)
+            most = data_bytes(self.pid) + most_bytes
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.prlimit(self.pid, resource.RLIMIT_DATA, (most, hard))
 
     def end(self, wait_s: float = 0.0) -> str:
         """Kill it and all of its group, if it has not ended within `wait_s`, and say how it had ended: `exit

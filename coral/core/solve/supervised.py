@@ -59,8 +59,8 @@ class SupervisedSolver:
     last incumbent it told of (`feasible`), or by the start where that satisfies the program, else by
     SolverError. Threads take turns.
 
-    `memory_bytes`: most that the solver's process may allocate; what is available at its start where not
-    given. Names of a program's variables are not sent.
+    `memory_bytes`: most that the solver's process may allocate; where not given, what is available when a
+    solve begins, beyond what it holds already. Names of a program's variables are not sent.
     """
 
     def __init__(
@@ -115,6 +115,8 @@ class SupervisedSolver:
             arrays["start"] = np.asarray(start, dtype=np.float64)
         with self._lock:
             process = self._ready()
+            if self._memory_bytes is None and (more := available_bytes()) is not None:
+                process.grow_by(more)
             began = time.monotonic()
             deadline = None if time_limit_s is None else began + self._hard_limit_s(max(0.0, time_limit_s))
             last: Incumbent | None = None
