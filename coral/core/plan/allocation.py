@@ -142,10 +142,11 @@ def _pack_site(problem: Problem, found: Allocation, index: int, lots: Sequence[L
 
 def _pinned(problem: Problem, found: Allocation, site: Site) -> dict[str, int]:
     """GPUs that kept instances take on each shaped machine of a site; one may span two markets' sites."""
+    ours = set(site.machine_ids)
     taken: dict[str, int] = {}
     for line in np.flatnonzero((problem.columns.kept >= 0) & (found.counts > 0)):
         for pin in problem.kept[int(problem.columns.kept[line])].pins:
-            if pin.machine_id in site.machine_ids:
+            if pin.machine_id in ours:
                 taken[pin.machine_id] = taken.get(pin.machine_id, 0) + pin.gpus
     return taken
 
