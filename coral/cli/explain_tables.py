@@ -11,7 +11,7 @@ from coral.cli.output import print_table
 if TYPE_CHECKING:
     from coral.core.plan.explain.constraints import Constraint
     from coral.core.plan.explain.explanation import Answer, Explanation
-    from coral.core.plan.explain.mends import Mend
+    from coral.core.plan.explain.mend import Mend
     from coral.core.plan.explain.reasons import Price
 
 MOST_SHOWN = 20

@@ -13,7 +13,7 @@ from coral.cli.session import DEFAULT_CONFIG, ConfigOption, JsonOption, SetOptio
 
 if TYPE_CHECKING:
     from coral.core.plan.explain.explanation import Explanation
-    from coral.core.plan.explain.mends import Mend
+    from coral.core.plan.explain.mend import Mend
     from coral.core.plan.explain.what_if import WhatIf
     from coral.types.plan import Plan
 

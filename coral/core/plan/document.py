@@ -12,6 +12,11 @@
      unkept:    [text],
      notes:     [text]}
 
+What `coral plan` was asked beyond the plan stands beside these: `explanation` (--explain, see
+`explain.explanation`), `mends` (where not all can be served, see `explain.mends`), `what_if` with `changes`,
+`before` (a document) and `difference`, and `diff` (--what-if and --diff, see `explain.what_if` and
+`explain.changes`). `--save` writes the document with `explanation` and `mends`.
+
 `format` is raised where the layout changes in a way that a reader of the old one would trip over; a document
 that was saved is read again by `read_document`.
 

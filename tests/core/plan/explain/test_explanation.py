@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+import msgspec
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -181,6 +182,49 @@ def test_why_and_what_binds(highs: Solver) -> None:
     figure = less["one planned a.1 (on_demand) less in here/one"]
     assert figure is not None
     assert figure.usd_h == pytest.approx(1.0)
+
+
+def test_the_layout_is_stable(highs: Solver) -> None:
+    some = view([spec("m", 30.0)], [offer("a", 1.0, 2), offer("b", 2.0, 5), offer("c", 9.0)])
+    library = TableLibrary({"m": {"a": 10.0, "b": 12.0, "c": 10.0}})
+    told = msgspec.to_builtins(explain(some, library, PLANNER.plan(some, library, highs), endless(highs)))
+    price = {"nodes", "domain", "throughput", "usd_h", "per_unit"}
+    assert set(told) == {
+        "instances",
+        "machines",
+        "constraints",
+        "answers",
+        "estimated",
+        "solves",
+        "seconds",
+        "limit_s",
+    }
+    (first, *_) = told["instances"]
+    assert set(first) == {"model", "phase", "unit", "count", "price", "next_best"}
+    assert set(first["price"]) == set(first["next_best"]) == price
+    assert set(told["machines"][0]) == {
+        "machine_type",
+        "domain",
+        "market",
+        "count",
+        "usd_h",
+        "gpus",
+        "gpus_used",
+        "serves",
+    }
+    assert set(told["constraints"][0]) == {"kind", "about", "used", "limit", "unit", "binds"}
+    assert set(told["answers"][0]) == {"kind", "about", "what_if", "estimate_usd_h", "figure", "instead"}
+    assert set(told["answers"][0]["figure"]) == {
+        "how",
+        "usd_h",
+        "least_usd_h",
+        "most_usd_h",
+        "told_apart",
+        "gap",
+        "served",
+        "unkept",
+    }
+    assert set(told["estimated"]) == {"offers", "demand"}
 
 
 def test_a_held_machine_is_withheld_where_nothing_is_new(highs: Solver) -> None:

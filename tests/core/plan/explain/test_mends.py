@@ -84,6 +84,11 @@ def test_a_budget_and_a_limit_of_gpus_are_raised_to_what_is_needed(highs: Solver
     assert found(dear, library, highs)[0] == ("limit", ('models."m".max_cost=null',), 3.75)
 
 
+def test_what_does_not_survive_a_loss_is_mended_too(highs: Solver) -> None:
+    some = view([replace(spec("m", 10.0), survive_machine=1.0)], [offer("a", 1.0, 1)])
+    assert found(some, TableLibrary({"m": {"a": 10.0}}), highs) == [("supply", (KEY.format("a", 2),), 2.0)]
+
+
 @pytest.mark.parametrize(("needed", "told"), [(2.4, "2.5s"), (1e7, "10000000s"), (3e6, "5000000s")])
 def test_an_slo_is_loosened_as_far_as_it_must(highs: Solver, needed: float, told: str) -> None:
     """No template below `needed` seconds of prefill; the SLO is 1 s."""
