@@ -8,10 +8,11 @@ with k units can hold m_B(k) = #{j : Σ_{g ∈ B} T̂ᵏ_j(g) > t} layers, so a 
 
 a small knapsack. Its answer's budgets and roles have an exact t* of their own (as in `closed_form`), which
 is the new t, until nothing reaches L. The search starts from the best that ℓ/S each gives, so it is never
-worse. Before the knapsack with roles, partitions are passed over
+worse, and with the partition that gave it.
 
-1. by Lagrange with the price L/K of a unit: a feasible one has Σ_B max_k (K·m_B(k) − L·k) ≥ 0;
-2. by the knapsack without roles, over the table that bounds them all.
+Before the knapsack, partitions are passed over by Lagrange: with any price λ of a unit, one that reaches L
+has Σ_B max_k (m_B(k) − λ·k) ≥ L − λ·K. First over the table that bounds all roles, then with the best pair of
+groups in the roles first and last. What that leaves of slack bounds the units that the knapsack has to try.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ from coral.types.program import Floats, Ints
 NOBODY, ONLY_FIRST, ONLY_LAST, BOTH = 0, 1, 2, 3
 """States of the knapsack: which of the roles first and last are given."""
 
+PRICES = (0.4, 0.7, 1.0, 1.4, 2.2)
+"""λ in multiples of L/K, so that λ·K is this many times L."""
+CLOSE = 1e-6
+"""Layers are whole: what rounding may make of a sum of less than so many prices."""
+
 
 @kernel
 def ascends(members: NDArray[np.int16], labels: NDArray[np.int8]) -> bool:
@@ -40,75 +46,119 @@ def ascends(members: NDArray[np.int16], labels: NDArray[np.int8]) -> bool:
 
 @kernel
 def layers_by_units(
-    free: Floats, role: int, members: NDArray[np.int16], mask: int, t: float, out: NDArray[np.int32]
-) -> int:
-    """`out[k]` = m_B(k), k = 0 … K-1 units; returns max_k (K·m_B(k) − L·k), very small if it holds none."""
+    free: Floats,
+    role: int,
+    members: NDArray[np.int16],
+    mask: int,
+    t: float,
+    held: NDArray[np.int32],
+    worth: Floats,
+) -> None:
+    """`held[k]` = m_B(k), k = 0 … K-1 units, and `worth[i]` = max_k (m_B(k) − λ_i·k) where m_B(k) ≥ 1."""
     units, layers = free.shape[0] + 1, free.shape[2]
-    most = -1 << 40
-    held = 0
-    out[0] = 0
+    chosen = np.zeros(members.shape[0], np.int64)
+    count = 0
+    for i in range(members.shape[0]):
+        if mask >> i & 1:
+            chosen[count] = members[i]
+            count += 1
+    worth[:] = -np.inf
+    j = 0
+    held[0] = 0
     for k in range(1, units):
-        while held < layers:
+        while j < layers:
             rate = 0.0
-            for i in range(members.shape[0]):
-                if mask >> i & 1:
-                    rate += free[k - 1, role, held, members[i]]
+            for i in range(count):
+                rate += free[k - 1, role, j, chosen[i]]
             if rate <= t:
                 break
-            held += 1
-        out[k] = held
-        if held:
-            most = max(most, units * held - layers * k)
-    return most
+            j += 1
+        held[k] = j
+        if j:
+            for i in range(len(PRICES)):
+                worth[i] = max(worth[i], j - PRICES[i] * layers / units * k)
 
 
 @kernel
-def most_layers(held: NDArray[np.int32], of: Ints, room: NDArray[np.int32]) -> int:
-    """The knapsack without roles: the most layers that groups `of` hold with K units; `held[group, k]`."""
-    units = held.shape[1]
-    room[0, : units + 1] = 0
-    for b in range(of.shape[0]):
-        now, then = room[b % 2], room[(b + 1) % 2]
-        for k in range(units + 1):
-            then[k] = -1
-            for q in range(1, min(k, units - 1) + 1):
-                m = held[of[b], q]
-                if m > 0 and now[k - q] >= 0 and now[k - q] + m > then[k]:
-                    then[k] = now[k - q] + m
-    return int(room[of.shape[0] % 2, units])
+def may_reach(worth: Floats, of: Ints, layers: int) -> bool:
+    """Whether Lagrange allows the groups `of` all layers, in the roles that serve best; `worth[group, i]`."""
+    for i in range(len(PRICES)):
+        total = 0.0
+        for b in range(of.shape[0]):
+            total += worth[of[b], i]
+        if total < layers * (1 - PRICES[i]) - CLOSE:
+            return False
+    return True
+
+
+@kernel
+def slack_with_roles(worth: Floats, of: Ints, layers: int) -> tuple[float, int]:
+    """As `may_reach` with one group first and another last: by how much the bound is above L at the price
+    where that is least, and which; negative where L cannot be reached. `worth[role, group, i]`."""
+    groups = of.shape[0]
+    least, price = np.inf, 0
+    for i in range(len(PRICES)):
+        middle, empty = 0.0, 0
+        for b in range(groups):
+            if worth[MID, of[b], i] > -np.inf:
+                middle += worth[MID, of[b], i]
+            else:
+                empty += 1
+        best = -np.inf
+        for f in range(groups):
+            for z in range(groups):
+                if z == f:
+                    continue
+                total = middle + worth[FIRST, of[f], i] + worth[LAST, of[z], i]
+                left = empty
+                for b in (f, z):
+                    if worth[MID, of[b], i] > -np.inf:
+                        total -= worth[MID, of[b], i]
+                    else:
+                        left -= 1
+                if left == 0:
+                    best = max(best, total)
+        above = best - layers * (1 - PRICES[i]) + CLOSE
+        if above < least:
+            least, price = above, i
+    return least, price
 
 
 @kernel
 def most_layers_with_roles(
     held: NDArray[np.int32],
+    worth: Floats,
     of: Ints,
+    layers: int,
+    slack: float,
+    price: int,
     best: NDArray[np.int32],
     took: NDArray[np.int32],
     gave: NDArray[np.int32],
 ) -> int:
-    """The knapsack with roles: `held[role, group, k]`; `took` and `gave` are to read the answer from."""
+    """The knapsack: `held[role, group, k]`; `took` and `gave` are to read the answer from.
+
+    Units that cost a group more than `slack` of its worth at the price are in no answer that reaches L.
+    """
     units = held.shape[2]
     groups = of.shape[0]
+    cost = PRICES[price] * layers / units
     best[: groups + 1] = -1
     best[0, NOBODY, : units + 1] = 0
     for b in range(groups):
-        for state in range(4):
-            for role in range(3):
-                if role == FIRST:
-                    if state & ONLY_FIRST:
+        for role in range(3):
+            given = ONLY_FIRST if role == FIRST else ONLY_LAST if role == LAST else NOBODY
+            for q in range(1, units):
+                m = held[role, of[b], q]
+                if m == 0 or worth[role, of[b], price] - (m - cost * q) > slack:
+                    continue
+                for state in range(4):
+                    if state & given:
                         continue
-                    after = state | ONLY_FIRST
-                elif role == LAST:
-                    if state & ONLY_LAST:
-                        continue
-                    after = state | ONLY_LAST
-                else:
-                    after = state
-                for k in range(1, units + 1):
-                    for q in range(1, min(k, units - 1) + 1):
-                        m = held[role, of[b], q]
+                    after = state | given
+                    for k in range(q, units + 1):
                         before = best[b, state, k - q]
-                        if m > 0 and before >= 0 and before + m > best[b + 1, after, k]:
+                        if before >= 0 and before + m > best[b + 1, after, k]:
                             best[b + 1, after, k] = before + m
                             took[b + 1, after, k] = q
                             gave[b + 1, after, k] = role
@@ -183,50 +233,59 @@ def improve_rows(
     masks_of = 1 << size
     known = np.zeros((5, masks_of), np.int64)
     held = np.zeros((5, masks_of, units), np.int32)
-    worth = np.zeros(masks_of, np.int64)
-    room = np.zeros((2, units + 1), np.int32)
+    worth = np.zeros((5, masks_of, len(PRICES)), np.float64)
     table = np.zeros((size + 1, 4, units + 1), np.int32)
     took = np.zeros((size + 1, 4, units + 1), np.int32)
     gave = np.zeros((size + 1, 4, units + 1), np.int32)
     of = np.zeros(size, np.int64)
     roles = np.zeros(size, np.int64)
     budget = np.zeros(size, np.int64)
+    last = start[min(size, most_stages, layers)]
     epoch = 0
     for x in range(rows.shape[0]):
         members = rows[x]
         epoch += 1
-        for stages in range(2, min(size, most_stages, layers) + 1):
-            for p in range(start[stages - 1], start[stages]):
-                if not ascends(members, labels[p]):
-                    continue
-                while True:
-                    value = 0
-                    for b in range(stages):
-                        mask = masks[p, b]
-                        if known[BOUND, mask] != epoch:
-                            worth[mask] = layers_by_units(
-                                free, BOUND, members, mask, best[x], held[BOUND, mask]
+        for at in range(start[1] - 1, last):
+            p = witness[x, 0] if at < start[1] else at  # first the one that ℓ/S each is best with
+            if p < start[1] or not ascends(members, labels[p]):
+                continue
+            stages = 2
+            while p >= start[stages]:
+                stages += 1
+            for b in range(stages):
+                of[b] = masks[p, b]
+            while True:
+                for b in range(stages):
+                    if known[BOUND, of[b]] != epoch:
+                        layers_by_units(
+                            free, BOUND, members, of[b], best[x], held[BOUND, of[b]], worth[BOUND, of[b]]
+                        )
+                        known[BOUND, of[b]] = epoch
+                if not may_reach(worth[BOUND], of[:stages], layers):
+                    break
+                for b in range(stages):
+                    for role in (FIRST, MID, LAST):
+                        if known[role, of[b]] != epoch:
+                            layers_by_units(
+                                free, role, members, of[b], best[x], held[role, of[b]], worth[role, of[b]]
                             )
-                            known[BOUND, mask] = epoch
-                        value += worth[mask]
-                        of[b] = mask
-                    if value < 0 or most_layers(held[BOUND], of[:stages], room) < layers:
-                        break
-                    for b in range(stages):
-                        for role in (FIRST, MID, LAST):
-                            if known[role, of[b]] != epoch:
-                                layers_by_units(free, role, members, of[b], best[x], held[role, of[b]])
-                                known[role, of[b]] = epoch
-                    if most_layers_with_roles(held, of[:stages], table, took, gave) < layers:
-                        break
-                    read_answer(took, gave, roles[:stages], budget[:stages], units)
-                    best[x] = rate_with(free, members, masks[p], roles[:stages], budget[:stages])
-                    units_of[x, :stages] = budget[:stages]
-                    units_of[x, stages:] = 0
-                    witness[x, 0] = p
-                    for b in range(stages):
-                        if roles[b] == FIRST:
-                            witness[x, 1] = b
-                        elif roles[b] == LAST:
-                            witness[x, 2] = b
-                    epoch += 1
+                            known[role, of[b]] = epoch
+                slack, price = slack_with_roles(worth, of[:stages], layers)
+                if slack < 0:
+                    break
+                most = most_layers_with_roles(
+                    held, worth, of[:stages], layers, slack, price, table, took, gave
+                )
+                if most < layers:
+                    break
+                read_answer(took, gave, roles[:stages], budget[:stages], units)
+                best[x] = rate_with(free, members, masks[p], roles[:stages], budget[:stages])
+                units_of[x, :stages] = budget[:stages]
+                units_of[x, stages:] = 0
+                witness[x, 0] = p
+                for b in range(stages):
+                    if roles[b] == FIRST:
+                        witness[x, 1] = b
+                    elif roles[b] == LAST:
+                        witness[x, 2] = b
+                epoch += 1
