@@ -2,7 +2,9 @@
 
 HiGHS 1.16 given a start was seen to return "optimal" with objective = bound = 455.68 for an x that costs
 488.31, CBC a wrong optimum for small objectives. An answer that does not hold is solved again, cold; a
-second one that does not hold is an error. A bound is claimed only if it does not exceed the true cost.
+second one that does not hold is an error. A bound is claimed only if it does not exceed the true cost. A
+start that satisfies the program is a witness: what it refutes does not hold, and what is worse gives way to
+it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import math
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from coral.core.plan.budget import Budget
 from coral.errors import SolverError
@@ -20,6 +23,9 @@ from coral.types.program import Floats, Program, Solution, Status
 FEASIBILITY = 1e-6
 """Largest violation of a row or bound that is taken for rounding: rows are scaled to about 1, hosting
 rows are whole numbers. Also the relative difference of cost that is."""
+
+EXACT = 1e-9
+"""Largest violation that is float64's own and no solver's."""
 
 
 class Checked(Struct, frozen=True, kw_only=True, eq=False):
@@ -41,6 +47,7 @@ def solve_checked(
     """Solve within what is left of the budget, to its gap. Raises SolverError where the solver fails or
     twice gives an answer that does not hold."""
     faults: list[str] = []
+    witness = _witness(program, start)
     for attempt_start in (start, None):
         solution = solver.solve(
             program,
@@ -54,28 +61,60 @@ def solve_checked(
             raise SolverError(f"the solver failed: {solution.termination}")
         if solution.status == "unbounded":
             faults.append("it calls a program unbounded whose costs and variables are not negative")
+        elif refuted := _refuted(program, solution, witness):
+            faults.append(refuted)
         elif solution.status in ("infeasible", "no_solution"):
-            return Checked(
-                status=solution.status, bound=_bound_without_x(solution), resolved_cold=bool(faults)
+            return _at_least(
+                Checked(status=solution.status, bound=_bound_without_x(solution), resolved_cold=bool(faults)),
+                witness,
             )
         else:
             x = rounded(program, solution)
             found = fault(program, solution, x)
             if found is None and x is not None:
                 cost = float(program.cost @ x)
-                return Checked(
+                answer = Checked(
                     status=solution.status,
                     x=x,
                     cost=cost,
                     bound=claimed(solution.bound, cost),
                     resolved_cold=bool(faults),
                 )
+                return _at_least(answer, witness)
             faults.append(found or "it gives no solution")
     raise SolverError(
         "the solver's answer does not hold, nor did it when asked again without a start: "
         + "; ".join(faults),
         mend="choose another solver (`solver: {use: ...}`) or another release of this one",
     )
+
+
+def _witness(program: Program, start: Floats | None) -> Checked | None:
+    """The start, where it is a solution."""
+    if start is None or len(start) != program.columns or program.violation(start) > FEASIBILITY:
+        return None
+    return Checked(status="feasible", x=start, cost=float(program.cost @ start))
+
+
+def _refuted(program: Program, solution: Solution, witness: Checked | None) -> str | None:
+    """What a known solution says against an answer, or None. One that holds by tolerance alone may be
+    cheaper than the program allows, and refutes nothing."""
+    if witness is None or witness.x is None or program.violation(witness.x) > EXACT:
+        return None
+    if solution.status == "infeasible":
+        return "it calls a program infeasible that the start satisfies"
+    if math.isfinite(solution.bound) and claimed(solution.bound, witness.cost) == -math.inf:
+        return f"it states a bound of {solution.bound:.6g} where the start costs {witness.cost:.6g}"
+    return None
+
+
+def _at_least(answer: Checked, witness: Checked | None) -> Checked:
+    """The answer, or the witness with the answer's bound where that is cheaper."""
+    if witness is None or witness.cost >= answer.cost:
+        return answer
+    bound = claimed(answer.bound, witness.cost)
+    status = witness.status if answer.x is None else answer.status
+    return replace(witness, status=status, bound=bound, resolved_cold=answer.resolved_cold)
 
 
 def rounded(program: Program, solution: Solution) -> Floats | None:

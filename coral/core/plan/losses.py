@@ -14,9 +14,10 @@ so that Σ T ν - loss ≥ y holds iff for some μ::
 a row with its own cut of T for each μ; a binary z_μ says which one is to hold. The best μ is 0 or one of
 the T/k, so with all of them the rows are exact for the relaxed loss; where there are more than `MOST`,
 that many of them spread over their range are kept: safe, and a little dearer. Where nodes are whole
-machines (k = G) the relaxed loss is the loss: the largest T that runs. With slices it is an upper bound:
-several services of a domain are each counted with all of the machine, and the knapsack is relaxed. z_0
-says that there is no such machine (N = 0).
+machines (k = G) the relaxed loss is the loss: the largest T that runs, of one instance alone, so each cell
+is lost from while the others are whole. With slices it is an upper bound: several services of a domain are
+each counted with all of the machine, and the knapsack is relaxed. z_0 says that there is no such machine
+(N = 0).
 
 Reductions. T is cut at q d before all else (d): what survives is at least q d iff that of min(T, q d) is.
 k_A, k_B ≥ k_τ for the parts of a split template, so min(T, kμ) of the parts is at least that of the whole
@@ -141,18 +142,18 @@ class Endurance:
         services = [self._services(cell, promise.share) for cell in base]
         found: list[Endured] = []
         scenarios: list[Scenario] = []
+        together = self._problem.view.options.slices
         for kind, least in self._least.items():
-            columns = []
-            touched = False
-            for cell, own in zip(base, services, strict=True):
+            whole = [cell.column for cell in base]
+            left = list(whole)
+            for at, (cell, own) in enumerate(zip(base, services, strict=True)):
                 if any((least[lines] > 0).any() for lines in cell.lines):
-                    touched = True
                     endured = self._endured(promise, kind, least, own)
                     found.append(endured)
-                    columns.append(endured.column)
-                else:
-                    columns.append(cell.column)
-            if touched:
+                    left[at] = endured.column
+            hit = [at for at in range(len(base)) if left[at] != whole[at]]
+            for some in [hit] if together and hit else [[at] for at in hit]:
+                columns = [left[at] if at in some else whole[at] for at in range(len(base))]
                 row = self._draft.rows("machine", 1, lower=0.0, site=kind.site, model=promise.model)
                 self._draft.builder.entries(row, columns, 1.0)
                 self._draft.builder.entries(row, [promise.column], -promise.share)

@@ -101,16 +101,23 @@ def _after_machine(problem: Problem, found: Allocation, model: int) -> tuple[flo
         if count > 0
     }
     for kind in kinds_of(problem):
-        if kind in present:
+        if kind not in present:
+            continue
+        name = f" ({kind.gpu} ×{kind.gpus} in {problem.sites[kind.site].domain})"
+        for services in _hit_together(problem, model):
             after = able.copy()
-            for service, need in enumerate(problem.needs):
-                if need.model == model:
-                    lost = taken_along(problem, counts, kind, service)
-                    after[service, problem.places[kind.site]] -= lost
+            for service in services:
+                lost = taken_along(problem, counts, kind, service)
+                after[service, problem.places[kind.site]] -= lost
             left = served_share(problem, np.maximum(after, 0.0), model)
-            name = f" ({kind.gpu} ×{kind.gpus} in {problem.sites[kind.site].domain})"
             worst = min(worst, (left, name))
     return worst
+
+
+def _hit_together(problem: Problem, model: int) -> list[list[int]]:
+    """Services of a model that a machine may take from at once: a whole machine holds a node of one alone."""
+    mine = [i for i, need in enumerate(problem.needs) if need.model == model]
+    return [mine] if problem.view.options.slices else [[service] for service in mine]
 
 
 def taken_along(problem: Problem, counts: Floats, kind: MachineKind, service: int) -> float:

@@ -114,6 +114,40 @@ def test_a_bound_above_the_cost_is_not_claimed(highs: Solver) -> None:
     assert claimed(math.nan, 1.0) == -math.inf
 
 
+def out_of_reach(_: Program, found: Solution) -> Solution:
+    return replace(found, status="infeasible", x=None, bound=math.inf)
+
+
+def too_high(_: Program, found: Solution) -> Solution:
+    return replace(found, status="no_solution", x=None, bound=1e6)
+
+
+@pytest.mark.parametrize("lie", [out_of_reach, too_high])
+def test_a_start_refutes_what_denies_it(highs: Solver, lie: Lie) -> None:
+    program, start = random_covering(3), np.full(4, 3.0)
+    answer = solve_checked(program, Doubtful(highs, lie, only_started=True), Budget(gap=0.0), start)
+    assert answer.resolved_cold
+    assert answer.cost == pytest.approx(best_by_enumeration(program))
+    with pytest.raises(SolverError, match="the start"):
+        solve_checked(program, Doubtful(highs, lie), Budget(gap=0.0), start)
+
+
+def test_a_start_is_the_answer_where_the_solver_finds_none_or_a_dearer_one(highs: Solver) -> None:
+    program = random_covering(3)
+    best = solve_checked(program, highs, Budget(gap=0.0))
+    assert best.x is not None
+
+    def dearer(program: Program, found: Solution) -> Solution:
+        x = np.full(program.columns, 3.0)
+        return replace(found, status="feasible", x=x, objective=float(program.cost @ x), bound=1.0)
+
+    for solver in (Slow(), Doubtful(highs, dearer)):
+        answer = solve_checked(program, solver, Budget(gap=0.0), best.x)
+        assert answer.status == "feasible"
+        assert answer.cost == best.cost
+        assert answer.bound <= best.cost
+
+
 class Broken:
     features = SolverFeatures(integer=True, duals=False, start=True, deterministic_work_limit=True)
 

@@ -88,3 +88,12 @@ def test_a_choice_of_phases_with_other_options(highs: Solver) -> None:
         for asked in (("spot", "preemption", "share", "zone"), ("machine",)):
             coupled = seed % 2 == 0
             agrees(asked_world(seed, asked, slices=False, coupled=coupled, choose=True, models=1), highs)
+
+
+def test_a_whole_machine_takes_from_one_way_of_serving_alone(highs: Solver) -> None:
+    """Counting the loss of a mixed instance and that of a prefill one at once would cost 2% more here."""
+    asked: Sequence[Asked] = ("spot", "share", "machine", "gpus", "budget")
+    world = asked_world(
+        1000023, asked, slices=False, coupled=True, choose=True, running=0, most=5, domains=1, models=1
+    )
+    assert agrees(world, highs)

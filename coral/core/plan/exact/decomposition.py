@@ -73,8 +73,10 @@ class Blocks:
         self.linking: Ints = np.flatnonzero(linking)
         self.lower: Floats = program.row_lower[self.linking]
         self.upper: Floats = program.row_upper[self.linking]
-        self.relieved: Ints = self.linking[np.unique(self.part(self.free).indices)]
-        """Linking rows in which free columns have entries."""
+        self.relieved: Ints = np.union1d(
+            self.linking[self.part(self.free).indices], program.indices[program.data < 0]
+        )
+        """Rows in which free columns have entries, or columns of covers have negative ones."""
 
     def part(self, columns: Ints) -> Program:
         """Some columns over the linking rows, numbered anew."""

@@ -49,7 +49,9 @@ class StrandPricer:
         ]
         copies = np.where(self.counted[ladder], self.copies[ladder], -1)
         stairs = kernels.staircase(self.weight[ladder], cost[ladder], copies, GRID)
-        slope = float((cost / self.share).min(initial=np.inf))  # small items weigh too much on the grid
+        if not len(cost):
+            return stairs, ladder
+        slope = float((cost / self.share).min())  # small items weigh too much on the grid
         return np.maximum(stairs, slope * STEPS), ladder
 
     def least(self, cost: Floats, part: int = GRID) -> tuple[Ints, float]:
