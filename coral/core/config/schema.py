@@ -181,7 +181,7 @@ class GenerateSection(Options):
     """Most stages of a template; no limit where not given."""
     stage_budgets: Literal["uniform", "free"] = "uniform"
     """How the stages of a template share a latency SLO: each of S has 1/S of it, or as serves best.
-    `free` takes several times longer; it pays where machines are scarce, and for decode."""
+    `free` takes ten to forty times longer; it pays where machines are scarce, and for decode."""
 
 
 class PlannerUse(Use):
