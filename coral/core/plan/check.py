@@ -36,6 +36,8 @@ class Checked(Struct, frozen=True, kw_only=True, eq=False):
     cost: float = math.inf
     bound: float = -math.inf
     resolved_cold: bool = False
+    failure: str = ""
+    """Of the solver, after it had found this."""
 
 
 def solve_checked(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,6 +154,38 @@ class Broken:
 
     def solve(self, program: Program, **_: object) -> Solution:
         raise SolverError("out of licences")
+
+
+class Tiring:
+    """Fails after so many solves."""
+
+    def __init__(self, inner: Solver, solves: int) -> None:
+        self._inner, self._left = inner, solves
+
+    @property
+    def features(self) -> SolverFeatures:
+        return self._inner.features
+
+    def solve(self, program: Program, **limits: Any) -> Solution:
+        self._left -= 1
+        if self._left < 0:
+            raise SolverError("out of licences")
+        return self._inner.solve(program, **limits)
+
+
+@pytest.mark.parametrize("headroom", [False, True])
+def test_what_was_found_before_the_solver_fails_is_a_plan(highs: Solver, headroom: bool) -> None:
+    planner = CoralOptions(sift_above=0, headroom=headroom)
+    ways = set()
+    for solves in range(20):
+        plan = build(planner).plan(WORLD, LIBRARY, Tiring(highs, solves))
+        failed = any("out of licences" in note for note in plan.notes)
+        if failed and plan.certificate is not None:
+            assert plan.satisfied
+            assert plan.certificate.bound_usd_h <= plan.certificate.cost_usd_h
+        ways.add((failed, plan.certificate is not None))
+    assert ways >= {(True, False), (False, True)}
+    assert headroom <= ((True, True) in ways)
 
 
 def test_what_runs_stays_when_the_solver_fails() -> None:

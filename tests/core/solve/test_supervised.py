@@ -1,4 +1,4 @@
-"""What a solver does to its process does nothing to its caller: CASES 24."""
+"""What a solver does to its process does nothing to its caller."""
 
 from __future__ import annotations
 

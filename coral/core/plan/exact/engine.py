@@ -30,6 +30,7 @@ from coral.core.plan.exact.pool import Pool, Prospect
 from coral.core.plan.exact.relaxation import Relaxed, relaxed
 from coral.core.plan.exact.restricted import Restricted, chosen_of, settled
 from coral.core.plan.sifted import Sifted, Whose
+from coral.errors import SolverError
 from coral.hookspecs.solver import Solver
 from coral.types.program import Floats, Program
 
@@ -131,6 +132,17 @@ class _Course:
         self.whose: Whose = "ours"
 
     def run(self) -> Sifted:
+        """Raises SolverError where the solver fails before there is a solution."""
+        failure = ""
+        try:
+            self._search()
+        except SolverError as error:
+            if self.best.x is None:
+                raise
+            failure = error.message
+        return self._sifted(failure)
+
+    def _search(self) -> None:
         prospect = Prospect(self.blocks, self.decomposed, self.reduced)
         if self.decomposed.wholes and not self.closed:
             self._mix()
@@ -145,7 +157,8 @@ class _Course:
                 break
             status = self._round(pool, delta)
             if pool.everything and status == "infeasible" and self.best.x is None:
-                return _infeasible(self.program)
+                self.proven = math.inf
+                break
             if pool.everything:
                 self.whose = "solver"
                 break
@@ -156,7 +169,6 @@ class _Course:
                 self._narrow(prospect)
                 delta = self._next(delta)
                 pool = self._pool(prospect, delta)
-        return self._sifted()
 
     @property
     def closed(self) -> bool:
@@ -231,12 +243,14 @@ class _Course:
             if cost < self.best.cost:
                 self.best = Checked(status="feasible", x=x, cost=cost)
 
-    def _sifted(self) -> Sifted:
+    def _sifted(self, failure: str) -> Sifted:
         best = self.best
+        if best.x is None and self.proven == math.inf:
+            return _infeasible(self.program)
         if best.x is None:
             answer = Checked(status="no_solution", bound=self.proven)
         else:
             bound = claimed(self.proven, best.cost)
             answer = replace(best, bound=bound, status="optimal" if self.closed else "feasible")
-        answer = replace(answer, resolved_cold=self.resolved)
+        answer = replace(answer, resolved_cold=self.resolved, failure=failure)
         return Sifted(answer=answer, columns=self.columns, whose=self.whose)

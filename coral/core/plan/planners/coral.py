@@ -100,24 +100,28 @@ class CoralPlanner:
         program = formulation.builder.build()
         start = start_from_running(problem, formulation, program)
         sifted = self._minimise(program, solver, budget.part(HARD_SHARE), start)
-        if sifted.answer.status == "feasible" and not budget.exhausted:
-            sifted = better(sifted, self._minimise(program, solver, budget, sifted.answer.x))
-        answer = sifted.answer
-        if answer.x is not None:
-            x = (
-                with_headroom(problem, formulation, answer, solver, budget)
-                if self._options.headroom
-                else None
-            )
-            found = self._verified(problem, allocation(problem, formulation, answer.x if x is None else x))
-            return _Found(
-                allocation=found,
-                bound=answer.bound,
-                columns=sifted.columns,
-                source=SOURCES[sifted.whose],
-                notes=_resolved(answer),
-            )
-        return self._share(problem, solver, budget)
+        failures = [sifted.answer.failure]
+        answer, x = sifted.answer, sifted.answer.x
+        try:
+            if answer.status == "feasible" and not answer.failure and not budget.exhausted:
+                again = self._minimise(program, solver, budget, x)
+                failures.append(again.answer.failure)
+                sifted = better(sifted, again)
+                answer, x = sifted.answer, sifted.answer.x
+            if x is not None and self._options.headroom:
+                more = with_headroom(problem, formulation, answer, solver, budget)
+                x = x if more is None else more
+        except SolverError as error:
+            failures.append(error.message)
+        if x is None:
+            return self._share(problem, solver, budget)
+        return _Found(
+            allocation=self._verified(problem, allocation(problem, formulation, x)),
+            bound=answer.bound,
+            columns=sifted.columns,
+            source=SOURCES[sifted.whose],
+            notes=(*_resolved(answer), *(f"the solver failed in the end: {one}" for one in failures if one)),
+        )
 
     def _minimise(self, program: Program, solver: Solver, budget: Budget, start: Floats | None) -> Sifted:
         return minimise(

@@ -103,3 +103,19 @@ def test_two_strands_and_splits_are_never_overpriced(seed: int, cells: int) -> N
     with_each = pricer.with_each(cost)
     for column in range(columns):
         assert with_each[column] <= least_whole(cover, upper, cost, column) + 1e-9
+
+
+def test_a_cell_that_can_serve_nothing_leaves_the_others_to_split() -> None:
+    """A domain without columns of one phase: the demand is split between the two domains beside it."""
+    strands = [
+        Strand(at=np.array(at, dtype=np.int64), share=np.full(len(at), share))
+        for at, share in (([0], 0.5), ([], 0.5), ([1], 0.5), ([2], 0.5))
+    ]
+    none = np.zeros(0, dtype=np.int64)
+    cells = ((strands[0], strands[1]), (strands[2],), (strands[3],))
+    cover = Cover(rows=(0,), columns=np.arange(3), hidden=none, cells=cells)
+    pricer = CoverPricer(cover, np.array([9.0, 1.0, 1.0]))
+    cost = np.array([1.0, 2.0, 3.0])
+    assert pricer.split_least(cost) == pytest.approx(5.0)
+    assert pricer.with_each(cost)[1:] == pytest.approx([4.0, 5.0])
+    assert pricer.price(cost).least <= 5.0
