@@ -14,6 +14,9 @@ from coral.core.plan.exact.covers import Cover
 from coral.core.plan.exact.strands import GRID, StrandPricer
 from coral.types.program import Floats, Ints
 
+ENDLESS = 1e6
+"""Copies of one column that count, where its limit is higher or there is none."""
+
 
 class Priced(Struct, frozen=True, kw_only=True, eq=False):
     """`least`: at most the cost of every cover; `items` (positions in the cover's columns) of a cheap one."""
@@ -26,8 +29,7 @@ class Priced(Struct, frozen=True, kw_only=True, eq=False):
 class CoverPricer:
     def __init__(self, cover: Cover, upper: Floats) -> None:
         self.cover = cover
-        self.upper = upper
-        self.copies: Ints = np.where(np.isfinite(upper), np.minimum(upper, 1e6), 1e6).astype(np.int64)
+        self.copies: Ints = np.minimum(upper, ENDLESS).astype(np.int64)
         self.cells = [[StrandPricer(one, self.copies[one.at]) for one in cell] for cell in cover.cells]
 
     def price(self, reduced: Floats) -> Priced:
@@ -101,8 +103,7 @@ class CoverPricer:
         """What columns of negative cost give at most, and costs without it."""
         if reduced.min(initial=0.0) >= 0:
             return 0.0, reduced
-        below = reduced < 0
-        return float(reduced[below] @ self.upper[below]), np.maximum(reduced, 0.0)
+        return float((np.minimum(reduced, 0.0) * self.copies).sum()), np.maximum(reduced, 0.0)
 
     def _cell(self, cell: list[StrandPricer], cost: Floats, part: int) -> tuple[Ints, float]:
         chosen, total = [], 0.0
