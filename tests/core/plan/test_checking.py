@@ -149,6 +149,27 @@ def test_a_start_is_the_answer_where_the_solver_finds_none_or_a_dearer_one(highs
         assert answer.bound <= best.cost
 
 
+def optimal_with_a_gap(_: Program, found: Solution) -> Solution:
+    """What HiGHS 1.16 was seen to do behind Pyomo: it calls its start optimal, far above its own bound."""
+    return replace(found, bound=found.objective * 0.9)
+
+
+def test_an_optimum_far_from_its_own_bound_is_solved_again_without_the_start(highs: Solver) -> None:
+    solver = Doubtful(highs, optimal_with_a_gap, only_started=True)
+    answer = solve_checked(random_covering(3), solver, Budget(gap=1e-4), np.full(4, 3.0))
+    assert solver.starts == [True, False]
+    assert (answer.status, answer.resolved_cold) == ("optimal", True)
+    assert answer.bound == pytest.approx(answer.cost)
+
+
+def test_without_a_start_it_is_no_more_than_feasible(highs: Solver) -> None:
+    solver = Doubtful(highs, optimal_with_a_gap)
+    answer = solve_checked(random_covering(3), solver, Budget(gap=1e-4))
+    assert solver.starts == [False]
+    assert answer.status == "feasible"
+    assert answer.bound == pytest.approx(0.9 * answer.cost)
+
+
 class Broken:
     features = SolverFeatures(integer=True, duals=False, start=True, deterministic_work_limit=True)
 
