@@ -11,7 +11,7 @@ from coral.hookspecs.planner import View
 from coral.types.model import ModelSpec
 from coral.types.plan import Plan
 
-Kind = Literal["limit", "supply", "demand", "slo"]
+Kind = Literal["limit", "supply", "demand", "slo", "promise"]
 FEW = 3
 """Offers or models that are tried alone."""
 

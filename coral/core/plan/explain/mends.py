@@ -11,6 +11,8 @@ demand
 slo
     A looser latency limit of one model, the first on a ladder of factors that serves all; its templates
     are built anew for each.
+promise
+    No share of a model that is to survive the loss of a zone or a machine, or any share on spot machines.
 
 Plain data, the layout of `mends` in `coral plan --json`::
 
@@ -52,7 +54,7 @@ def mends(
     looser = (
         [] if rebuilt is None else list(looser_slos(view, library, plan, solves, rebuilt))
     )  # takes longest
-    return (*more, *looser, *fewer)
+    return (*more, *looser, *fewer, *_promises(view, library, solves))
 
 
 def _caps(view: View, library: Library, solves: Solves) -> Iterator[Mend]:
@@ -81,6 +83,32 @@ def _raised(
     mend = mend_of("limit", about, [f"{path}={value}"], after)
     if mend is not None:
         yield mend
+
+
+def _promises(view: View, library: Library, solves: Solves) -> Iterator[Mend]:
+    """What is promised beyond serving, no longer promised, one by one."""
+    asked: list[tuple[View, str, str]] = []
+    for spec in view.models:
+        if spec.survive_zone > 0:
+            free = _with_model(view, replace(spec, survive_zone=0.0))
+            asked.append(
+                (free, f"{spec.name} need not survive the loss of a zone", _off(spec, "survive_zone"))
+            )
+        if spec.survive_machine > 0:
+            free = _with_model(view, replace(spec, survive_machine=0.0))
+            about = f"{spec.name} need not survive the loss of a machine"
+            asked.append((free, about, _off(spec, "survive_machine")))
+    if view.options.spot_share < 1:
+        free = replace(view, options=replace(view.options, spot_share=1.0))
+        asked.append((free, "all may be on spot machines", "plan.spot_share=1"))
+    for free, about, what_if in asked:
+        mend = mend_of("promise", about, [what_if], solves.plan(free, library))
+        if mend is not None:
+            yield mend
+
+
+def _off(spec: ModelSpec, name: str) -> str:
+    return f"{model_path(spec, name)}=0"
 
 
 def _with_model(view: View, changed: ModelSpec) -> View:

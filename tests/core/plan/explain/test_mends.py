@@ -43,6 +43,21 @@ def test_the_least_supply_and_the_most_demand(highs: Solver) -> None:
     ]
 
 
+def test_what_need_not_survive_any_more(highs: Solver) -> None:
+    """One zone with a machine of use: no plan survives its loss, and the other wants nothing but that."""
+    some = view([replace(spec("m", 5.0), survive_zone=0.5)], [offer("a", 1.0, 2)])
+    library = TableLibrary({"m": {"a": 10.0}})
+    assert found(some, library, highs) == [("promise", ('models."m".survive_zone=0',), 1.0)]
+
+
+def test_all_may_be_on_spot_machines(highs: Solver) -> None:
+    offers = [replace(offer("a", 1.0, 4), market="spot", preemption_per_h=0.1)]
+    some = view([spec("m", 10.0)], offers)
+    some = replace(some, options=replace(some.options, spot_share=0.5))
+    told = found(some, TableLibrary({"m": {"a": 10.0}}), highs)
+    assert ("promise", ("plan.spot_share=1",)) in [one[:2] for one in told]
+
+
 def test_where_the_least_is_of_several_offers_each_alone_is_tried(highs: Solver) -> None:
     """Two models that no machine can both serve."""
     some = view(
@@ -86,7 +101,10 @@ def test_a_budget_and_a_limit_of_gpus_are_raised_to_what_is_needed(highs: Solver
 
 def test_what_does_not_survive_a_loss_is_mended_too(highs: Solver) -> None:
     some = view([replace(spec("m", 10.0), survive_machine=1.0)], [offer("a", 1.0, 1)])
-    assert found(some, TableLibrary({"m": {"a": 10.0}}), highs) == [("supply", (KEY.format("a", 2),), 2.0)]
+    assert found(some, TableLibrary({"m": {"a": 10.0}}), highs) == [
+        ("supply", (KEY.format("a", 2),), 2.0),
+        ("promise", ('models."m".survive_machine=0',), 1.0),
+    ]
 
 
 @pytest.mark.parametrize(("needed", "told"), [(2.4, "2.5s"), (1e7, "10000000s"), (3e6, "5000000s")])
