@@ -54,8 +54,8 @@ class Display:
 
     def templates(self, progress: TemplateProgress) -> None:
         """Progress of the template library."""
-        share = f"{progress.done / progress.total:.0%}" if progress.total else ""
-        text = f"templates: {share} {progress.what}"
+        share = f"{progress.done / progress.total:.0%} " if progress.total else ""
+        text = f"templates: {share}{progress.what}"
         if self._live is None and time.monotonic() < self._next_plain:
             return
         with self._whatever_shows():

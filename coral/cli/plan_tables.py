@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from coral.cli.output import print_table
+from coral.cli.output import figure, print_table
 
 if TYPE_CHECKING:
     from coral.core.plan.explain.changes import Changes, Pair
@@ -34,13 +34,14 @@ def show_plan(found: Plan) -> None:
         ],
     )
     rows: list[tuple[object, ...]] = []
+    apart = len({one.market for one in found.instances}) > 1
     for one in found.instances:
         head: tuple[object, ...] = (
             one.template.model,
             one.template.phase,
-            one.domain,
+            f"{one.domain} {one.market or 'any'}" if apart else one.domain,
             one.count,
-            f"{one.template.throughput:,.4g} {unit(one.template.phase)}",
+            f"{figure(one.template.throughput)} {unit(one.template.phase)}",
         )
         for number, stage in enumerate(one.template.placement.stages):
             layers = f"[{stage.first_layer}, {stage.end_layer}) {stage.layers}"
@@ -52,23 +53,25 @@ def show_plan(found: Plan) -> None:
             (
                 s.model,
                 s.phase,
-                f"{s.demand:,.4g}",
-                f"{s.served:,.4g}",
-                f"{s.capacity:,.4g}",
+                figure(s.demand),
+                figure(s.served),
+                figure(s.capacity),
                 unit(s.phase),
                 f"{s.fraction:.1%}",
             )
             for s in found.services
+            if s.demand or s.capacity or not s.met  # of phases to choose from: those chosen
         ],
     )
     typer.echo(f"price           {found.price_usd_h:,.4f} USD/h")
     if found.initialization_usd_h:
         typer.echo(f"initialization  {found.initialization_usd_h:,.4f} USD/h, spread over its span")
     certificate = found.certificate
+    cost_usd_h = found.price_usd_h + found.initialization_usd_h
+    typer.echo(f"cost            {cost_usd_h if certificate is None else certificate.cost_usd_h:,.4f} USD/h")
     if certificate is None:
         typer.echo("bound           none: not proven")
     else:
-        typer.echo(f"cost            {certificate.cost_usd_h:,.4f} USD/h")
         typer.echo(
             f"bound           {certificate.bound_usd_h:,.4f} USD/h, gap {_gap(certificate.gap)} "
             f"({certificate.source})"
@@ -130,7 +133,7 @@ def _value(number: float | None) -> str:
 
 
 def _pair(pair: Pair) -> tuple[str, str]:
-    before, after = ("–" if one is None else f"{one:,.4g}" for one in (pair.before, pair.after))
+    before, after = ("–" if one is None else figure(one) for one in (pair.before, pair.after))
     return before, after
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from coral.cli.output import print_json, print_table
+from coral.cli.output import figure, print_json, print_table
 from coral.cli.session import DEFAULT_CONFIG, ConfigOption, JsonOption, SetOption, open_session
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def fit(
         told = compare(cost, one.measurements)
         worst = f"worst {told.worst.error:+.1%} ({told.worst.kind})"
         typer.echo(f"{one.model} on {one.device}: root mean square error {cost.error:.1%}, {worst}")
-        print_table(("coefficient", "seconds"), _coefficients(cost))
+        print_table(("coefficient", "seconds, but for sharpness"), _coefficients(cost))
 
 
 def show(
@@ -201,19 +201,20 @@ def show(
             "GPU",
             "TP",
             "step",
-            "a layer, ms",
+            "a layer",
             "compute",
             "attention",
             "all-reduce",
             "embedding",
             "logits",
-            "per step",
+            "overhead",
         ),
         [
-            (one.model, one.gpu, step.tp, step.what, *(f"{value * 1e3:,.4g}" for value in step.seconds))
+            (one.model, one.gpu, step.tp, step.what, *(figure(value * 1e3) for value in step.seconds))
             for one in found
             for step in one.steps
         ],
+        title="typical steps through all layers, in ms: a layer, and the parts of the whole",
     )
     for apart in refused:
         typer.echo(f"{apart.model.name} on {apart.gpu.name}: {apart.refusal}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coral.cli.output import print_json, print_table
+from coral.cli.output import figure, print_json, print_table
 from coral.cli.session import DEFAULT_CONFIG, ConfigOption, JsonOption, SetOption, open_session
 
 if TYPE_CHECKING:
@@ -140,9 +140,9 @@ def plot(
 def _print(title: str, unit: str, ranked: Sequence[Ranked]) -> None:
     rows = [
         (
-            f"{one.template.throughput:,.4g}",
-            "" if one.price_usd_h is None else f"{one.price_usd_h:,.4g}",
-            "" if one.per_usd is None else f"{one.per_usd:,.4g}",
+            figure(one.template.throughput),
+            "" if one.price_usd_h is None else f"{one.price_usd_h:,.4f}",
+            "" if one.per_usd is None else figure(one.per_usd),
             one.template.placement.picture(),
             one.template.id,
         )

@@ -5,7 +5,7 @@
     {format, planner, satisfied, price_usd_h, initialization_usd_h,
      certificate: {cost_usd_h, bound_usd_h, gap, source, work, seconds, columns, columns_full} or null,
      machines:  [{machine_type, domain, market, price_usd_h, kept, new}],
-     instances: [{model, phase, template, domain, count, kept, throughput,
+     instances: [{model, phase, template, domain, market, count, kept, throughput,
                   stages: [{first_layer, end_layer, layers, throughput,
                             nodes: [{node_type, count, tp, throughput}]}]}],
      services:  [{model, phase, unit, demand, served, capacity, fraction}],
@@ -20,8 +20,9 @@ What `coral plan` was asked beyond the plan stands beside these: `explanation` (
 `format` is raised where the layout changes in a way that a reader of the old one would trip over; a document
 that was saved is read again by `read_document`.
 
-`count` of a node: how many alike hold the stage; `throughput` is that of one instance or one node, in `unit`:
-tokens/s, or requests/s where prefill and decode are mixed. `unkept`: what else was asked and does not hold.
+`market` of instances: whose machines they must be on, null for any. `count` of a node: how many alike hold
+the stage; `throughput` is that of one instance or one node, in `unit`: tokens/s, or requests/s where prefill
+and decode are mixed. `unkept`: what else was asked and does not hold.
 `domain` is cloud/region or cloud/region/zone.
 """
 
@@ -157,6 +158,7 @@ def _instances(one: PlannedInstances) -> dict[str, Any]:
         "phase": template.phase,
         "template": template.id,
         "domain": str(one.domain),
+        "market": one.market,
         "count": one.count,
         "kept": one.kept,
         "throughput": template.throughput,

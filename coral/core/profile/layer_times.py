@@ -54,7 +54,10 @@ def read_layer_times(path: Path) -> list[LayerTime]:
     rows, first = (_parquet(path), 1) if path.suffix == ".parquet" else (_csv(path), 2)
     found = [one for number, row in enumerate(rows, first) if (one := _time(row, path, number)) is not None]
     if not found:
-        raise ProfileError(f"{path} holds no measured time", mend=f"its columns are {', '.join(COLUMNS)}")
+        raise ProfileError(
+            f"{path} holds no measured time",
+            mend=f"a file of `profiler: {{use: measured}}` has a line of columns: {', '.join(COLUMNS)}",
+        )
     return found
 
 
@@ -84,7 +87,8 @@ def _check_columns(names: Iterable[str], path: Path) -> None:
     missing = [name for name in COLUMNS if name not in set(names)]
     if missing:
         raise ProfileError(
-            f"{path} has no column {', '.join(missing)}", mend=f"its columns are {', '.join(COLUMNS)}"
+            f"{path} has no column {', '.join(missing)}",
+            mend=f"a file of `profiler: {{use: measured}}` has a line of columns: {', '.join(COLUMNS)}",
         )
 
 

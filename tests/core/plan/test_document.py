@@ -56,6 +56,7 @@ def test_the_layout_is_stable() -> None:
                 "phase": "mixed",
                 "template": "t",
                 "domain": "here/one",
+                "market": None,
                 "count": 2,
                 "kept": 1,
                 "throughput": 3.0,
