@@ -9,7 +9,9 @@
 
    with the δ at which the cost known and the bound meet; without a solution δ grows threefold.
 
-Every solution is checked against the whole program and its cost computed from it.
+Every solution is checked against the whole program and its cost computed from it. Solvers are given no
+start here: HiGHS 1.16 was seen to answer a start at once as optimal, at a cost that no solution
+has, and would have to be asked again without it.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ COMPARED = 12_000
 """Covers of one demand, at most, that are compared with each other."""
 EASY = 4000
 """Columns of a small program that is solved at once."""
+NEARLY = 0.9
+"""Of the gap, what a small program is solved to: the rest is for rounding."""
 ROUNDS = 12
 NARROW = ((20, 5e-3, 0.1), (60, 1e-3, 0.2))
 """Columns of a strand, gap and share of the budget of small programs that only look for solutions."""
@@ -193,7 +197,7 @@ class _Course:
     def _enough(self) -> float:
         """δ at which the bound meets the cost that is known."""
         cost = self.best.cost
-        return cost - self.base - self.budget.gap * abs(cost) * 0.5 if math.isfinite(cost) else math.inf
+        return cost - self.base - self.budget.gap * abs(cost) * NEARLY if math.isfinite(cost) else math.inf
 
     def _next(self, delta: float) -> float:
         enough = self._enough()
@@ -204,13 +208,13 @@ class _Course:
         free = np.intersect1d(self.blocks.free, self.relaxation.columns)
         small = self._small(chosen_of(self.blocks, self.decomposed.wholes, free))
         within = self.budget.part(0.1, gap=max(self.budget.gap, 1e-3))
-        self._take(small, solve_checked(small.program, self.solver, within, small.start))
+        self._take(small, solve_checked(small.program, self.solver, within))
 
     def _round(self, pool: Pool, delta: float) -> str:
         small = self._small(pool)
         final = delta >= self._enough() - 1e-12 or pool.everything
-        within = self.budget.part(1.0 if final else 0.25, gap=self.budget.gap * 0.5)
-        answer = solve_checked(small.program, self.solver, within, small.start)
+        within = self.budget.part(1.0 if final else 0.25, gap=self.budget.gap * NEARLY)
+        answer = solve_checked(small.program, self.solver, within)
         self._take(small, answer)
         reach = math.inf if pool.everything else self.base + delta
         if min(answer.bound, reach) > self.proven:
@@ -231,16 +235,16 @@ class _Course:
                 return
             small = self._small(prospect.nearest(most))
             within = self.budget.part(share, gap=max(gap, self.budget.gap))
-            self._take(small, solve_checked(small.program, self.solver, within, small.start))
+            self._take(small, solve_checked(small.program, self.solver, within))
 
     def _small(self, pool: Pool) -> Restricted:
         return Restricted(self.blocks, pool, self.reduced, self.decomposed.least, self.best.x)
 
     def offer(self, x: Floats) -> None:
-        """A solution, where it holds in the whole program and is cheaper."""
+        """A solution, where it holds in the whole program and is truly cheaper: of equals the first stays."""
         if self.program.violation(x) <= FEASIBILITY:
             cost = float(self.program.cost @ x)
-            if cost < self.best.cost:
+            if cost < self.best.cost - 1e-9 * max(1.0, abs(cost)):
                 self.best = Checked(status="feasible", x=x, cost=cost)
 
     def _sifted(self, failure: str) -> Sifted:

@@ -44,7 +44,6 @@ class Restricted:
             extra = [known[row].columns for row in self.single if row in known]
             self.columns = np.unique(np.concatenate([*picked, *extra]))
         self.program = self._build(reduced, least)
-        self.start = None if incumbent is None else self._start(incumbent, known)
 
     def _build(self, reduced: Floats, least: Floats) -> Program:
         blocks, program = self.blocks, self.blocks.program
@@ -97,12 +96,6 @@ class Restricted:
                 out[whole.columns] += whole.counts
         out[self.columns] = x[free + len(self.wholes) :]
         return settled(blocks, out)
-
-    def _start(self, incumbent: Floats, known: dict[int, Whole]) -> Floats:
-        keys = {whole.key for whole in known.values()}
-        chosen = [1.0 if whole.key in keys else 0.0 for whole in self.wholes]
-        parts: Floats = np.r_[incumbent[self.free], chosen, incumbent[self.columns]]
-        return parts
 
 
 def settled(blocks: Blocks, x: Floats) -> Floats:
