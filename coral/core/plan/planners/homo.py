@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from coral.core.plan.planners import coral
 from coral.core.plan.planners.bundles import Bundle, BundleGreedy, singles
 from coral.core.plan.planners.combos import combos
-from coral.core.plan.planners.coral import CoralPlanner
 from coral.core.plan.planners.counted import counted_plan
 from coral.core.plan.planners.options import CoralOptions
 from coral.core.plan.planners.permissions import Restricted, one_way
@@ -44,7 +44,7 @@ class HomoPlanner:
                 mend="set `choose: greedy` or `phases: apart`",
             )
         self._options = options
-        self._best = CoralPlanner(CoralOptions())
+        self._best = coral.build(CoralOptions())
 
     def plan(self, view: View, library: Library, solver: Solver) -> Plan:
         """See `coral.hookspecs.planner.Planner`. Raises LibraryError where a model has no templates."""

@@ -27,8 +27,8 @@ from coral.core.plan.answer import bill, plan_of
 from coral.core.plan.budget import Budget
 from coral.core.plan.check import claimed, solve_checked
 from coral.core.plan.formulation import Formulation, formulate
+from coral.core.plan.planners import coral
 from coral.core.plan.planners.buckets import BucketRates, MeasuredRates, Replica, library_rates
-from coral.core.plan.planners.coral import CoralPlanner
 from coral.core.plan.planners.options import CoralOptions
 from coral.core.plan.planners.permissions import Restricted, one_way
 from coral.core.plan.problem import Problem, state
@@ -50,7 +50,7 @@ class MelangePlanner:
     def __init__(self, options: MelangeOptions, rates: BucketRates | None = None) -> None:
         self._options = options
         measured = MeasuredRates(options.rates) if options.rates is not None else None
-        self._by_means = CoralPlanner(CoralOptions())
+        self._by_means = coral.build(CoralOptions())
         self._rates: BucketRates = rates or measured or library_rates
 
     def plan(self, view: View, library: Library, solver: Solver) -> Plan:
