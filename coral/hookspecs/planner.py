@@ -87,7 +87,8 @@ class Library(Protocol):
 class Planner(Protocol):
     def plan(self, view: View, library: Library, solver: Solver) -> Plan:
         """The best plan found within the options' limits. Demand is soft: where it cannot all be
-        served the plan serves what it can, and its `services` say what is missing."""
+        served the plan serves what it can, and its `services` say what is missing. Budget and caps are hard;
+        what else of the view's options does not hold is in `Plan.unkept`."""
         ...
 
 

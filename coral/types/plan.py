@@ -86,6 +86,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     price_usd_h: float
     """What the machines cost per hour once running, without initialization."""
     initialization_usd_h: float
+    """Of what is new, spread over its span, and after preemptions to be expected of spot machines."""
     certificate: Certificate | None
     notes: tuple[str, ...] = ()
     unkept: tuple[str, ...] = ()

@@ -39,6 +39,10 @@ from coral.core.plan.survival import Promise, Scenario
 from coral.types.program import Floats, Ints
 
 MOST = 12
+FEW = 3
+LARGE = 1000
+"""Levels of μ, at most; in problems of more than `LARGE` columns a `FEW`, since each is a row and a binary
+for every service and kind of machine."""
 
 
 class MachineKind(Struct, frozen=True, kw_only=True, order=True):
@@ -192,7 +196,8 @@ class Endurance:
     def _rest(self, promise: Promise, kind: MachineKind, least: Floats, one: _Service) -> Rest:
         """The ways of one service; the rows are C - Σ (T - min(T, kμ))/d ν - Gμ/d z ≥ y,  y ≤ q z."""
         builder, most = self._draft.builder, promise.share
-        levels = _levels(one.rate, least)
+        large = len(self._problem.columns) > LARGE
+        levels = _levels(one.rate, least, FEW if large else MOST)
         ways = [self._way(one.rate, 0.0, most)]
         for level in levels:
             able = np.where(least > 0, np.minimum(one.rate, least * level), one.rate)
@@ -221,13 +226,13 @@ class Endurance:
         return Way(y=y, z=z, able=able, lost=lost)
 
 
-def _levels(rate: Floats, least: Floats) -> Floats:
+def _levels(rate: Floats, least: Floats, most: int) -> Floats:
     """The μ/d to choose from: 0 (nothing of what may be there counts) and all T/(k d) of the columns that may
-    be there, or `MOST` spread over them; none where no column may be there."""
+    be there, or `most` spread over them; none where no column may be there."""
     there = least > 0
     if not there.any():
         return np.zeros(0)
     ratios: Floats = np.unique(np.r_[0.0, rate[there] / least[there]])
-    if len(ratios) > MOST:
-        ratios = ratios[np.unique(np.linspace(0, len(ratios) - 1, MOST).round().astype(np.int64))]
+    if len(ratios) > most:
+        ratios = ratios[np.unique(np.linspace(0, len(ratios) - 1, most).round().astype(np.int64))]
     return ratios
