@@ -18,11 +18,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from coral.core.plan.attainable import Attainable, attainable
 from coral.core.plan.budget import Budget
 from coral.core.plan.check import Checked
 from coral.core.plan.formulation import Formulation, formulate
 from coral.core.plan.problem import Problem
 from coral.core.plan.sifting import minimise
+from coral.errors import SolverError
 from coral.hookspecs.solver import Solver
 from coral.types.program import Floats, Ints, Program
 
@@ -33,23 +35,27 @@ SHARE = 0.6
 
 
 class Scarce(Struct, frozen=True, kw_only=True, eq=False):
-    """`proven`: whether every step was solved to its gap; otherwise fractions may not be the best."""
+    """`proven`: whether every step was solved to its gap; otherwise fractions may not be the best.
+    `failures` of the solver after it had found a solution."""
 
     formulation: Formulation
     answer: Checked
     proven: bool
+    failures: tuple[str, ...] = ()
 
 
 class _Steps:
     """The soft program, to which each step adds its variables and rows."""
 
-    def __init__(self, problem: Problem, *, floors: bool) -> None:
+    def __init__(self, can: Attainable, *, floors: bool) -> None:
+        problem = can.problem
         self.formulation = formulate(problem, soft=True, floors=floors)
         self.builder = self.formulation.builder
         models = [m for m in range(len(problem.view.models)) if self.formulation.fraction[m] >= 0]
         priorities = np.array([problem.view.models[m].priority for m in models])
         self.fractions: Ints = self.formulation.fraction[models]
-        self.weights: Floats = priorities.min() / priorities
+        weights = can.weights[models] / priorities
+        self.weights: Floats = weights / weights.max()
         """v_m = weights·s_m, in [0, 1]."""
 
     @property
@@ -79,11 +85,26 @@ class _Steps:
 
 def share_scarcity(problem: Problem, solver: Solver, budget: Budget, *, sift_above: int) -> Scarce:
     """Leximin, then promises, then least cost. Raises SolverError where not even a first step has an
-    answer."""
-    floors = any(model.floor > 0 for model in problem.view.models)
-    steps = _Steps(problem, floors=floors)
+    answer; where a later one fails, what is known by then stands."""
+    can = attainable(problem)
+    asked = [model.floor for model in problem.view.models]
+    floors = any(floor > 0 for floor in asked) and not (np.array(asked) > can.shares * (1 + SLACK)).any()
+    steps = _Steps(can, floors=floors)
     proven = True
+    failures: list[str] = []
     x: Floats | None = None
+
+    def solved(program: Program, within: Budget, start: Floats | None) -> Checked:
+        try:
+            answer = minimise(program, solver, within, start, sift_above=sift_above).answer
+        except SolverError as error:
+            if x is None:
+                raise
+            answer = Checked(status="no_solution", failure=error.message)
+        if answer.failure:
+            failures.append(answer.failure)
+        return answer
+
     for k in range(1, steps.count + 1):
         if budget.exhausted and x is not None:
             proven = False
@@ -91,11 +112,11 @@ def share_scarcity(problem: Problem, solver: Solver, budget: Budget, *, sift_abo
         program, columns, theta = steps.aim(k)
         start = _extended(x, program, columns, steps, k)
         within = budget.part(SHARE / steps.count)
-        answer = minimise(program, solver, within, start, sift_above=sift_above).answer
+        answer = solved(program, within, start)
         if answer.status == "infeasible" and floors and k == 1:
-            steps = _Steps(problem, floors=False)
+            steps = _Steps(can, floors=False)
             program, columns, theta = steps.aim(k)
-            answer = minimise(program, solver, within, None, sift_above=sift_above).answer
+            answer = solved(program, within, None)
         if answer.x is None:
             proven = False
             break
@@ -110,17 +131,17 @@ def share_scarcity(problem: Problem, solver: Solver, budget: Budget, *, sift_abo
         weights[promises] = -1.0
         aim = replace(program, cost=weights)
         start = _extended(x, program, None, steps, 0)
-        answer = minimise(aim, solver, budget.part(SHARE), start, sift_above=sift_above).answer
+        answer = solved(aim, budget.part(SHARE), start)
         proven = proven and answer.status == "optimal"
         x = answer.x if answer.x is not None else x
         steps.keep(promises, np.ones(len(promises)), float(x[promises].sum()))
     program = steps.builder.build()
     start = _extended(x, program, None, steps, 0)
-    final = minimise(program, solver, budget, start, sift_above=sift_above).answer
+    final = solved(program, budget, start)
     if final.x is None and x is not None:
         cost = float(program.cost[: len(x)] @ x)
         final = Checked(status="feasible", x=x, cost=cost)
-    return Scarce(formulation=steps.formulation, answer=final, proven=proven)
+    return Scarce(formulation=steps.formulation, answer=final, proven=proven, failures=tuple(failures))
 
 
 def _extended(

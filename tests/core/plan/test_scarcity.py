@@ -7,12 +7,14 @@ from msgspec.structs import replace
 
 from coral.core.plan.planners.coral import build
 from coral.core.plan.planners.options import CoralOptions
+from coral.errors import SolverError
 from coral.hookspecs.planner import PlanOptions
 from coral.hookspecs.solver import Solver
 from coral.testing.tables import TableLibrary, held, offer, spec, template, view
 from coral.testing.worlds import World, model, random_world
 from coral.types.hardware import Domain
 from coral.types.plan import Plan, RunningInstance
+from coral.types.program import Floats, Program, Solution
 
 HARD = PlanOptions(target_utilization=1.0, slices=False, couple_phases=False, gap=0.0)
 
@@ -148,3 +150,55 @@ def test_coupled_phases_are_served_where_both_fit(highs: Solver) -> None:
         plan = planned(world, highs)
         assert fractions(plan)["m"] == pytest.approx(served)
         assert plan.satisfied != coupled
+
+
+@pytest.mark.parametrize("requests_per_s", [1e6, 1e10, 1e12, 1e100])
+def test_a_vast_demand_is_served_with_all_there_is(highs: Solver, requests_per_s: float) -> None:
+    library = TableLibrary({"a": {"small": 3.0}, "b": {"small": 2.0}})
+    world = view([spec("a", requests_per_s)], [offer("small", 1.0, 7)])
+    alone = build(CoralOptions()).plan(world, library, highs)
+    assert [one.served for one in alone.services] == [pytest.approx(21.0)]
+    two = replace(world, models=(spec("a", requests_per_s), spec("b", requests_per_s)))
+    both = build(CoralOptions()).plan(two, library, highs)
+    assert sorted(one.served for one in both.services) == pytest.approx([8.0, 9.0])
+
+
+def test_a_vast_demand_takes_nothing_from_a_small_one_and_all_that_is_left(highs: Solver) -> None:
+    library = TableLibrary({"a": {"small": 1.0, "large": 5.0}, "b": {"small": 1.0}})
+    world = view([spec("a", 1e11), spec("b", 2.0)], [offer("small", 1.0, 3), offer("large", 9.0, 2)])
+    plan = build(CoralOptions()).plan(world, library, highs)
+    served = {one.model: one.served for one in plan.services}
+    assert served["a"] + served["b"] == pytest.approx(13.0)
+    assert served["a"] >= 11.0
+
+
+@pytest.mark.parametrize("solves", [2, 3])
+def test_what_an_earlier_step_found_outlives_a_solver_that_dies(highs: Solver, solves: int) -> None:
+    """The first solve says that not all can be served; of the later ones only some are answered."""
+
+    class Dying:
+        features = highs.features
+        asked = 0
+
+        def solve(
+            self,
+            program: Program,
+            *,
+            work_limit: int | None,
+            time_limit_s: float | None,
+            gap: float,
+            start: Floats | None = None,
+        ) -> Solution:
+            self.asked += 1
+            if self.asked > solves:
+                raise SolverError("was killed")
+            return highs.solve(
+                program, work_limit=work_limit, time_limit_s=time_limit_s, gap=gap, start=start
+            )
+
+    library = TableLibrary({"a": {"small": 1.0}, "b": {"small": 1.0}})
+    world = view([spec("a", 6.0), spec("b", 6.0)], [offer("small", 1.0, 6)])
+    plan = build(CoralOptions()).plan(world, library, Dying())
+    assert fractions(plan) == pytest.approx({"a": 0.5, "b": 0.5})
+    assert any("the solver failed in the end: was killed" in note for note in plan.notes)
+    assert not any("greedily" in note for note in plan.notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -120,7 +121,7 @@ class CoralPlanner:
             bound=answer.bound,
             columns=sifted.columns,
             source=SOURCES[sifted.whose],
-            notes=(*_resolved(answer), *(f"the solver failed in the end: {one}" for one in failures if one)),
+            notes=(*_resolved(answer), *_failed(failures)),
         )
 
     def _minimise(self, program: Program, solver: Solver, budget: Budget, start: Floats | None) -> Sifted:
@@ -133,7 +134,7 @@ class CoralPlanner:
         if scarce.answer.x is None:
             return None
         found = self._verified(problem, allocation(problem, scarce.formulation, scarce.answer.x))
-        notes = list(_resolved(scarce.answer))
+        notes = [*_resolved(scarce.answer), *_failed(scarce.failures)]
         if not scarce.proven:
             notes.append("the limits were met before the served fractions were proved to be the best")
             counted = self._counted(problem, found)
@@ -214,7 +215,12 @@ class CoralPlanner:
 def _fractions(problem: Problem, found: Allocation) -> list[float]:
     """Served fractions by priority, the least first: the greater list shares better (leximin)."""
     priority = {model.name: model.priority for model in problem.view.models}
-    return sorted(round(one.fraction / priority[one.model], 6) for one in services(problem, found))
+    fractions = [one.fraction / priority[one.model] for one in services(problem, found)]
+    return sorted(float(f"{fraction:.6g}") for fraction in fractions)
+
+
+def _failed(failures: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"the solver failed in the end: {one}" for one in dict.fromkeys(failures) if one)
 
 
 def _resolved(answer: Checked) -> tuple[str, ...]:
