@@ -24,7 +24,8 @@ from coral.types.model import ModelSpec
 
 
 def markets_apart(view: View) -> bool:
-    """Whether it matters which market an instance's machines are from."""
+    """Whether it matters which market an instance's machines are from. Offers that are sold out count: a plan
+    should not change its kind when they are back."""
     every: tuple[Offer | Machine, ...] = (*view.offers, *view.machines)
     return view.options.spot_share < 1 or any(
         one.market == "spot" and one.preemption_per_h > 0 for one in every

@@ -88,7 +88,8 @@ class Plain:
         self.rows = Rows()
         self.models = {m.name: m for m in self.view.models}
         self.bins = self._bins()
-        self.apart = self.view.options.spot_share < 1 or any(b.per_h for b in self.bins)
+        preempted = any(b.per_h for b in self.bins) or any(o.preemption_per_h for o in self.view.offers)
+        self.apart = self.view.options.spot_share < 1 or preempted
         self.domains = sorted({o.domain for o in self.view.offers} | {m.domain for m in self.view.machines})
         self.columns: list[Column] = []
         self.taken: list[int] = []

@@ -215,6 +215,8 @@ class _Course:
         final = delta >= self._enough() - 1e-12 or pool.everything
         within = self.budget.part(1.0 if final else 0.25, gap=self.budget.gap * NEARLY)
         answer = solve_checked(small.program, self.solver, within)
+        if answer.status == "infeasible" and self.best.x is not None:
+            raise SolverError("it calls a program infeasible that has the solution known")
         self._take(small, answer)
         reach = math.inf if pool.everything else self.base + delta
         if min(answer.bound, reach) > self.proven:

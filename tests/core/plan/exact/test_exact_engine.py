@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,3 +121,31 @@ def test_memory_of_another_demand_changes_no_optimum(highs: HighsSolver, seed: i
     assert cold is not None
     assert warm.answer.cost == pytest.approx(cold.answer.cost, rel=2e-6)
     assert warm.answer.status == cold.answer.status == "optimal"
+
+
+class Denying:
+    """Calls every integer program infeasible, but for the first few."""
+
+    def __init__(self, inner: HighsSolver, honest: int) -> None:
+        self.features = inner.features
+        self._inner, self._honest = inner, honest
+
+    def solve(self, program: Program, **limits: Any) -> Solution:
+        if program.integer.any():
+            self._honest -= 1
+            if self._honest < 0:
+                return Solution(status="infeasible", termination="infeasible", bound=np.inf)
+        return self._inner.solve(program, **limits)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_program_that_has_the_known_solution_is_not_infeasible(highs: HighsSolver, seed: int) -> None:
+    program = linked_covers(seed, machines=True, parts=True)
+    best = whole(highs, program).objective
+    for honest in range(1, 4):
+        found = solve_exactly(program, Denying(highs, honest), Budget(gap=1e-6))
+        assert found is not None
+        assert found.answer.bound <= best * (1 + 1e-7)
+        assert found.answer.x is not None
+        assert found.answer.failure
+        assert found.answer.status == "feasible"
