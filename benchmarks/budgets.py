@@ -35,10 +35,12 @@ def budgets(profiler: str, max_nodes: int = 4, memory_ratio: float = 12.0) -> It
     for model in paper.models("extended"):
         for phase in model.phases:
             job = job_of(model, phase, hardware, options)
-            uniform, of_uniform, uniform_s = _solved(msgspec.structs.replace(job.task, free=None))
+            shorter = tuple(msgspec.structs.replace(one, free=None) for one in job.task.shorter)
+            alike = msgspec.structs.replace(job.task, free=None, shorter=shorter)
+            uniform, of_uniform, uniform_s = _solved(alike)
             free, of_free, free_s = _solved(job.task)
             gain = free[uniform > 0] / uniform[uniform > 0]
-            kinds = job.rates.node_types
+            kinds = job.rates[0].node_types
             yield {
                 "part": "budgets",
                 "profiler": profiler,

@@ -11,16 +11,17 @@ import numpy as np
 from msgspec import Struct
 
 import coral
-from coral.core.generate.budgets import UNITS, budget_table
+from coral.core.generate.budgets import UNITS, budget_tables
 from coral.core.generate.combinations import count_within
 from coral.core.generate.hardware import Hardware
 from coral.core.generate.manifest import FORMAT, Entry
-from coral.core.generate.search import Search
-from coral.core.profile.throughput import RULES_VERSION, ThroughputTable, throughput_table
+from coral.core.generate.search import Search, Tables
+from coral.core.profile.targets import targets
+from coral.core.profile.throughput import RULES_VERSION, ThroughputTable, tables_of_targets
 from coral.core.profile.weights import model_bytes
-from coral.core.profile.workload import Workload
 from coral.hookspecs.profiler import StepCost
 from coral.types.model import ModelSpec, Phase
+from coral.types.program import Floats
 
 PLANNED = (
     "phases",
@@ -58,16 +59,18 @@ class Job(Struct, frozen=True, kw_only=True, eq=False):
     """One (model, phase): `task` is to be solved for `entry`."""
 
     entry: Entry
-    rates: ThroughputTable
-    budgets: ThroughputTable | None
-    """By units of the SLO in the place of S; where stages share it freely."""
+    rates: list[ThroughputTable]
+    """For the SLO itself, then for shorter targets where they do better somewhere."""
+    budgets: list[ThroughputTable] | None
+    """The same by units of the target in the place of S; where stages share it freely."""
     task: Search
     combinations: int
 
 
 def job_of(model: ModelSpec, phase: Phase, hardware: Hardware, options: GenerateOptions) -> Job:
     """Raises ProfileError and EngineError of the costs and capabilities."""
-    rates = throughput_table(
+    aims = targets(model.slo, phase)
+    rates = tables_of_targets(
         model,
         phase,
         hardware.node_types,
@@ -75,35 +78,39 @@ def job_of(model: ModelSpec, phase: Phase, hardware: Hardware, options: Generate
         hardware.costs,
         hardware.capabilities,
         hardware.hop,
-        options.stages,
+        [float(S) for S in range(1, min(options.stages, model.shape.layers) + 1)],
+        aims,
     )
     budgets = None
     if options.stage_budgets == "free" and options.stages > 1:
-        budgets = budget_table(model, phase, hardware, options.budget_units)
+        budgets = budget_tables(model, phase, hardware, options.budget_units, aims)
     rates, budgets = _useful(rates, budgets)
-    gpus = hardware.gpus
-    memory = np.array([float(kind.count * gpus[kind.gpu].memory_bytes) for kind in rates.node_types])
+    gpus, kinds = hardware.gpus, rates[0].node_types
+    memory = np.array([float(kind.count * gpus[kind.gpu].memory_bytes) for kind in kinds])
     limit = options.memory_ratio * model_bytes(model.shape)
     if memory.size:  # a small model has many times its weights on the smallest node already
         limit = max(limit, float(memory.min()))
+    tables = [
+        Tables(rate=table.rate, free=None if budgets is None else budgets[a].rate)
+        for a, table in enumerate(rates)
+    ]
     task = Search(
-        rate=rates.rate,
+        rate=tables[0].rate,
         memory_bytes=memory,
         memory_limit=limit,
         max_nodes=options.max_nodes,
-        free=None if budgets is None else budgets.rate,
+        free=tables[0].free,
+        shorter=tuple(tables[1:]),
     )
     inputs = _inputs(model, phase, hardware, options, rates, budgets) | {"memory_limit": limit}
     digest = hashlib.blake2b(msgspec.json.encode(inputs, order="sorted"), digest_size=12).hexdigest()
-    in_flight = Workload(model, block_size=1).in_flight(phase)  # the block size does not enter it
     entry = Entry(
         model=model.name,
         phase=phase,
         slo=model.slo,
-        in_flight=in_flight,
         hash=digest,
         inputs=inputs,
-        refused=rates.refused,
+        refused=rates[0].refused,
     )
     count = count_within(memory, limit, options.max_nodes)
     return Job(entry=entry, rates=rates, budgets=budgets, task=task, combinations=count)
@@ -119,25 +126,43 @@ def depends_on(model: ModelSpec) -> dict[str, Any]:
 
 
 def _useful(
-    rates: ThroughputTable, budgets: ThroughputTable | None
-) -> tuple[ThroughputTable, ThroughputTable | None]:
-    """Node types that no stage of this model can use are left out: they would only sit idle."""
-    tables = [rates] if budgets is None else [rates, budgets]
-    kept = np.flatnonzero(sum(table.rate.sum(axis=(0, 1, 2)) for table in tables))
-    rates, *more = [
-        ThroughputTable(
-            node_types=tuple(table.node_types[c] for c in kept),
-            rate=np.ascontiguousarray(table.rate[..., kept]),
-            tp=np.ascontiguousarray(table.tp[..., kept]),
-            refused=table.refused,
-        )
-        for table in tables
-    ]
-    return rates, more[0] if more else None
+    rates: list[ThroughputTable], budgets: list[ThroughputTable] | None
+) -> tuple[list[ThroughputTable], list[ThroughputTable] | None]:
+    """Left out are node types that no stage of this model can use, which would only sit idle, and targets
+    that another does as well as everywhere."""
+    together = [[one] for one in rates] if budgets is None else list(zip(rates, budgets, strict=True))
+    kinds = np.flatnonzero(sum(table.rate.sum(axis=(0, 1, 2)) for table in together[0]))
+    kept = undominated([np.concatenate([table.rate.ravel() for table in one]) for one in together])
+
+    def of(tables: list[ThroughputTable]) -> list[ThroughputTable]:
+        return [
+            msgspec.structs.replace(
+                tables[a],
+                node_types=tuple(tables[a].node_types[c] for c in kinds),
+                rate=np.ascontiguousarray(tables[a].rate[..., kinds]),
+                tp=np.ascontiguousarray(tables[a].tp[..., kinds]),
+            )
+            for a in kept
+        ]
+
+    return of(rates), None if budgets is None else of(budgets)
 
 
-def _digest(table: ThroughputTable) -> str:
-    return hashlib.blake2b(table.rate.tobytes() + table.tp.tobytes(), digest_size=16).hexdigest()
+def undominated(values: Sequence[Floats]) -> list[int]:
+    """The first, and those that none that is kept is at least as large as everywhere."""
+    kept: list[int] = []
+    for a in range(len(values)):
+        rest = [b for b in kept if (values[b] > values[a]).any() or b == 0]
+        if not any((values[b] >= values[a]).all() for b in kept):
+            kept = [*rest, a]
+    return kept
+
+
+def _digest(tables: Sequence[ThroughputTable]) -> str:
+    content = hashlib.blake2b(digest_size=16)
+    for table in tables:
+        content.update(table.rate.tobytes() + table.tp.tobytes())
+    return content.hexdigest()
 
 
 def _inputs(
@@ -145,11 +170,11 @@ def _inputs(
     phase: Phase,
     hardware: Hardware,
     options: GenerateOptions,
-    rates: ThroughputTable,
-    budgets: ThroughputTable | None,
+    rates: Sequence[ThroughputTable],
+    budgets: Sequence[ThroughputTable] | None,
 ) -> dict[str, Any]:
     """All that the answer depends on, for the hash and for people."""
-    named: Sequence[str] = sorted({kind.gpu for kind in rates.node_types})
+    named: Sequence[str] = sorted({kind.gpu for kind in rates[0].node_types})
     gpus = hardware.gpus
     return {
         "coral": coral.__version__,
@@ -160,7 +185,7 @@ def _inputs(
         "options": msgspec.to_builtins(options),
         "hop": msgspec.to_builtins(hardware.hop),
         "gpus": {name: msgspec.to_builtins(gpus[name]) for name in named},
-        "node_types": [str(kind) for kind in rates.node_types],
+        "node_types": [str(kind) for kind in rates[0].node_types],
         "engine": {name: msgspec.to_builtins(hardware.capabilities(model, gpus[name])) for name in named},
         "costs": {name: _origin(hardware.costs(model, gpus[name])) for name in named},
         "rates": _digest(rates),

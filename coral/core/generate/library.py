@@ -51,8 +51,8 @@ class TemplateLibrary:
         return self._of(model, phase).table
 
     def rates(self, model: str, phase: Phase) -> ThroughputTable:
-        """T̂ by layers held, which the templates were made of."""
-        return self._of(model, phase).rates
+        """T̂ by layers held, of nodes that take all of the SLO."""
+        return self._of(model, phase).rates[0]
 
     def template(self, model: str, phase: Phase, row: int) -> Template:
         return self._of(model, phase).template(row)
@@ -73,7 +73,7 @@ class StoredTemplates:
         self.entry = entry
         files = {kind: checked(store / name, entry.sha256[name]) for kind, name in names(entry.hash).items()}
         self.rates, self.budgets = tables_of(files["tables"])
-        types = self.rates.node_types
+        types = self.rates[0].node_types
         # Small and in memory: threads would gain nothing, and a pool of them has to be ended at the exit.
         rows = parquet.ParquetFile(io.BytesIO(files["rows"]), pre_buffer=False).read(use_threads=False)
         self._stage_of = np.stack(
@@ -81,6 +81,8 @@ class StoredTemplates:
         )
         units = [rows[name].to_numpy() for name in rows.column_names if name.startswith("units_of_")]
         self._units = np.stack(units, axis=1) if units else np.zeros_like(self._stage_of)
+        shorter = "target" in rows.column_names
+        self._target = rows["target"].to_numpy() if shorter else np.zeros(rows.num_rows, np.int16)
         usage = [rows[f"nodes {kind}"].to_numpy() for kind in types]
         self.table = TemplateTable(
             node_types=types,
@@ -95,7 +97,10 @@ class StoredTemplates:
         members = np.repeat(np.arange(len(self.table.node_types)), self.table.usage[row])
         stage_of = self._stage_of[row][: len(members)]
         units = self._units[row].tolist()
-        placed = placement(self.rates, members.tolist(), stage_of.tolist(), self.budgets, units)
+        target = int(self._target[row])
+        rates = self.rates[target]
+        budgets = None if self.budgets is None else self.budgets[target]
+        placed = placement(rates, members.tolist(), stage_of.tolist(), budgets, units)
         throughput = float(self.table.throughput[row])
         if abs(placed.throughput - throughput) > 1e-9 * throughput:
             raise LibraryError(
@@ -109,5 +114,5 @@ class StoredTemplates:
             slo=self.entry.slo,
             placement=placed,
             throughput=throughput,
-            max_concurrency=throughput * self.entry.in_flight,
+            max_concurrency=throughput * rates.in_flight,
         )

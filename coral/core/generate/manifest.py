@@ -13,7 +13,7 @@ from msgspec import Struct
 from coral.errors import LibraryError
 from coral.types.model import Phase, Slo
 
-FORMAT = 3
+FORMAT = 4
 MEND = "run `coral templates build`"
 
 
@@ -23,8 +23,6 @@ class Entry(Struct, frozen=True, kw_only=True):
     model: str
     phase: Phase
     slo: Slo
-    in_flight: float
-    """Requests in flight per unit of throughput."""
     hash: str
     inputs: dict[str, Any]
     rows: int = 0

@@ -33,6 +33,13 @@ PIECE = 8192
 """Most combinations of a piece: a fraction of a second to a few seconds of work."""
 
 
+class Tables(Struct, frozen=True, kw_only=True, eq=False):
+    """T̂ for one latency target, as `Search` has it for the SLO."""
+
+    rate: Floats
+    free: Floats | None = None
+
+
 class Search(Struct, frozen=True, kw_only=True, eq=False):
     """`rate[S-1, role, L, type]` of the T̂ table; `memory_bytes[type]` of a whole node; ρ × model size.
 
@@ -45,6 +52,8 @@ class Search(Struct, frozen=True, kw_only=True, eq=False):
     memory_limit: float
     max_nodes: int
     free: Floats | None = None
+    shorter: tuple[Tables, ...] = ()
+    """T̂ for shorter latency targets: the nodes of a template aim at the one that serves most."""
 
 
 class Piece(Struct, frozen=True, kw_only=True, eq=False):
@@ -54,6 +63,7 @@ class Piece(Struct, frozen=True, kw_only=True, eq=False):
     rows: Rows
     incumbent: Floats
     free: Floats | None = None
+    shorter: tuple[Tables, ...] = ()
 
 
 class Solved(Struct, frozen=True, kw_only=True, eq=False):
@@ -62,7 +72,9 @@ class Solved(Struct, frozen=True, kw_only=True, eq=False):
     throughput: Floats
     witness: Witness
     units: NDArray[np.int32]
-    """`[rows, size]`: units of the SLO of each group; 0 where each stage has ℓ/S."""
+    """`[rows, size]`: units of the target of each group; 0 where each stage has 1/S of it."""
+    target: NDArray[np.int16]
+    """Number of the latency target; 0 is the SLO."""
 
 
 def solve(piece: Piece) -> Solved:
@@ -70,7 +82,33 @@ def solve(piece: Piece) -> Solved:
     # What came out of another process's memory may be read-only: kernels would be compiled once more for it.
     rows = np.require(piece.rows, requirements="W")
     incumbent = np.require(piece.incumbent, requirements="W")
-    rate = _with_bound(piece.rate)
+    best, witness, units = _solved(rows, incumbent, Tables(rate=piece.rate, free=piece.free))
+    target = np.zeros(len(rows), np.int16)
+    left = _improvable(rows, best, piece.shorter)
+    for number, tables in enumerate(piece.shorter if len(left) else (), 1):
+        found = _solved(rows[left], best[left], tables)
+        better = np.flatnonzero(found[0] > best[left])
+        at = left[better]
+        best[at], witness[at], units[at] = (answer[better] for answer in found)
+        target[at] = number
+    return Solved(throughput=best, witness=witness, units=units, target=target)
+
+
+def _improvable(rows: Rows, best: Floats, shorter: Sequence[Tables]) -> NDArray[np.intp]:
+    """Rows that a table might improve that is everywhere the best of the targets': no others can be."""
+    if not shorter:
+        return np.zeros(0, np.intp)
+    free = [tables.free for tables in shorter if tables.free is not None]
+    ideal = Tables(
+        rate=np.maximum.reduce([tables.rate for tables in shorter]),
+        free=np.maximum.reduce(free) if free else None,
+    )
+    return np.flatnonzero(_solved(rows, best, ideal)[0] > best)
+
+
+def _solved(rows: Rows, incumbent: Floats, tables: Tables) -> tuple[Floats, Witness, NDArray[np.int32]]:
+    """Throughput, witness and units of each row for one latency target."""
+    rate = _with_bound(tables.rate)
     counts = np.arange(1, rate.shape[2] + 1)[:, None]
     work = (rate * counts).max(axis=(1, 2))
     labels, masks, start = partitions(rows.shape[1])
@@ -78,10 +116,10 @@ def solve(piece: Piece) -> Solved:
     witness = np.zeros((len(rows), 3), np.int32)
     units = np.zeros(rows.shape, np.int32)
     solve_rows(rows, incumbent, rate, work, labels, masks, start, throughput, witness)
-    if piece.free is not None:
-        free = _with_bound(piece.free)
+    if tables.free is not None:
+        free = _with_bound(tables.free)
         improve_rows(rows, free, len(rate), labels, masks, start, throughput, witness, units)
-    return Solved(throughput=throughput, witness=witness, units=units)
+    return throughput, witness, units
 
 
 class Sizes:
@@ -115,6 +153,7 @@ class Sizes:
                         rows=self._rows[low : low + PIECE],
                         incumbent=self._incumbent[low : low + PIECE],
                         free=task.free,
+                        shorter=task.shorter,
                     )
                     for low in range(0, len(self._rows), PIECE)
                 ]
@@ -125,6 +164,7 @@ class Sizes:
         throughput = np.concatenate([one.throughput for one in answers])
         witness = np.concatenate([one.witness for one in answers])
         units = np.concatenate([one.units for one in answers])
+        target = np.concatenate([one.target for one in answers])
         split = best_split(self._rows, self._totals, self._binomial)
         keep = beats(throughput, self._incumbent)
         self._parts.append(
@@ -133,6 +173,7 @@ class Sizes:
                 throughput[keep],
                 witness[keep],
                 units[keep],
+                target[keep],
                 beats(throughput, split)[keep],
                 types=self._types,
                 width=self._task.max_nodes,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -43,10 +43,14 @@ def stored_entry(store: Path, digest: str) -> Entry | None:
 
 
 def write_entry(
-    store: Path, entry: Entry, rates: ThroughputTable, budgets: ThroughputTable | None, found: Found
+    store: Path,
+    entry: Entry,
+    rates: Sequence[ThroughputTable],
+    budgets: Sequence[ThroughputTable] | None,
+    found: Found,
 ) -> Entry:
     """Write the files of one (model, phase), the entry itself last; returns it with what was written."""
-    content = {"rows": rows_file(rates, found), "tables": tables_file(rates, budgets)}
+    content = {"rows": rows_file(rates[0].node_types, found), "tables": tables_file(rates, budgets)}
     digests: dict[str, str] = {}
     for kind, name in names(entry.hash).items():
         write_atomically(store / name, content[kind])

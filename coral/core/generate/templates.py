@@ -24,6 +24,8 @@ class Found(Struct, frozen=True, kw_only=True, eq=False):
     stage_of: NDArray[np.int8]
     units: NDArray[np.int8]
     """`[row, stage]`: units of the SLO that a stage is given; 0 where each of S has ℓ/S of it."""
+    target: NDArray[np.int16]
+    """Number of the latency target whose T̂ it is made of; 0 is the SLO."""
     combinations: int
     """How many node combinations were within (N_max, ρ)."""
 
@@ -33,6 +35,7 @@ def solved_templates(
     throughput: Floats,
     witness: Witness,
     units: NDArray[np.int32],
+    target: NDArray[np.int16],
     irreducible: NDArray[np.bool_],
     *,
     types: int,
@@ -63,6 +66,7 @@ def solved_templates(
         stages=stages.astype(np.int8),
         stage_of=stage_of,
         units=units_of,
+        target=target,
         combinations=combinations,
     )
 
@@ -76,6 +80,7 @@ def joined(parts: Sequence[Found], types: int, width: int) -> Found:
         stages=np.zeros(0, np.int8),
         stage_of=np.zeros((0, width), np.int8),
         units=np.zeros((0, width), np.int8),
+        target=np.zeros(0, np.int16),
         combinations=0,
     )
     parts = [none, *parts]
@@ -86,6 +91,7 @@ def joined(parts: Sequence[Found], types: int, width: int) -> Found:
         stages=np.concatenate([part.stages for part in parts]),
         stage_of=np.concatenate([part.stage_of for part in parts]),
         units=np.concatenate([part.units for part in parts]),
+        target=np.concatenate([part.target for part in parts]),
         combinations=sum(part.combinations for part in parts),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from coral.core.profile.grid import WorkGrid, step_grid
 from coral.core.profile.windows import layer_tokens
@@ -11,7 +11,7 @@ from coral.core.profile.workload import Workload
 from coral.hookspecs.engine import EngineCapabilities
 from coral.hookspecs.profiler import StepCost
 from coral.types.hardware import Gpu
-from coral.types.model import DTYPE_BYTES, ModelSpec, Phase, Role
+from coral.types.model import DTYPE_BYTES, ModelSpec, Phase, Role, Slo
 from coral.types.program import Floats
 
 
@@ -33,6 +33,7 @@ class Device:
         self.hop = hop
         self.layers = model.shape.layers
         self.work = Workload(model, able.block_size)
+        self._in_flight: dict[tuple[Phase, Slo], Floats] = {}
 
     def free_bytes(self, role: Role, tp: int) -> Floats:
         """`[L]`: bytes that one device has for KV beside the weights of j layers; may be negative."""
@@ -43,13 +44,19 @@ class Device:
         ]
         return self.gpu.memory_bytes - self.cost.fixed_bytes - np.array(held, float) / tp
 
-    def memory_rate(self, phase: Phase, role: Role, tp: int) -> Floats:
-        """`[L]`: the throughput whose requests in flight fill the memory; 0 where not one request fits."""
+    def memory_rate(self, phase: Phase, role: Role, tp: int, slo: Slo | None = None) -> Floats:
+        """`[L]`: the throughput whose requests in flight fill the memory, where each is in the pipeline for
+        as long as `slo` allows (the model's own where not given); 0 where not one request fits."""
         free = self.free_bytes(role, tp) * tp / max(self.cost.kv_token_bytes, 1)
-        shape = self.model.shape
-        needed = layer_tokens(shape, self.work.held(phase))[1:]
-        fits = free >= layer_tokens(shape, self.work.longest(phase))[1:]
-        return np.where(fits, free / needed, 0.0)
+        fits = free >= layer_tokens(self.model.shape, self.work.longest(phase))[1:]
+        return np.where(fits, free / self._held(phase, slo or self.model.slo), 0.0)
+
+    def _held(self, phase: Phase, slo: Slo) -> Floats:
+        """`[L]`: layer-tokens of KV per unit of throughput."""
+        if (phase, slo) not in self._in_flight:
+            work = Workload(structs.replace(self.model, slo=slo), self.able.block_size)
+            self._in_flight[phase, slo] = layer_tokens(self.model.shape, work.held(phase))[1:]
+        return self._in_flight[phase, slo]
 
     def seconds(self, works: WorkGrid, role: Role, tp: int) -> Floats:
         return step_grid(self.cost, works, self.layers, role, tp)

@@ -44,7 +44,7 @@ def step_grid(cost: StepCost, works: WorkGrid, layers: int, role: Role, tp: int)
             for row in zip(*(field.ravel() for field in fields), strict=True)
         ]
         seconds = np.array(rows, float).reshape((*fields[0].shape, layers))
-    if not np.all(np.isfinite(seconds)) or seconds.min() <= 0:
+    if not np.all(np.isfinite(seconds) & (seconds > 0)):
         raise ProfileError(
             f"the step cost of engine {cost.engine!r} gives a time that is not finite and positive "
             f"(role {role}, tensor parallel {tp})",

@@ -1,22 +1,28 @@
-"""The rules of `throughput` for one device slice, one per phase: `[number of S given, L]` rates."""
+"""The rules of `throughput` for one device slice, one per phase: `[number of S given, L]` rates.
+
+`slos[i]` is what a pipeline aims at whose stages are `stages[i]`; the model's SLO where none are given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coral.core.profile.device import Device
 from coral.core.profile.grid import WorkGrid
-from coral.types.model import Phase, Role
+from coral.types.model import Phase, Role, Slo
 from coral.types.program import Floats
 
 GROUPS = 9
 """Groups of a prompt's chunks whose steps are timed apart (mixed)."""
 
 
-def prefill(device: Device, role: Role, tp: int, stages: Sequence[float]) -> Floats:
+def prefill(
+    device: Device, role: Role, tp: int, stages: Sequence[float], slos: Sequence[Slo] | None = None
+) -> Floats:
     """Prompt tokens/s."""
     work, most = device.work, device.able.max_step_tokens
     prompts = batches(min(device.able.max_step_requests, max(16, int(most / work.in_))))
@@ -26,11 +32,16 @@ def prefill(device: Device, role: Role, tp: int, stages: Sequence[float]) -> Flo
     mean_s = _prompts_s(device, role, tp, tokens, tokens * work.prompt_attended, prompts, most)
     worst_s = _prompts_s(device, role, tp, worst, attended, prompts, most)
     rates = tokens[:, None] / mean_s
-    limit = device.memory_rate("prefill", role, tp)
-    return np.array([_best(rates, worst_s <= _budget(device, worst, S), limit) for S in stages])
+    found = []
+    for S, slo in _aims(device, stages, slos):
+        within = worst_s <= (slo.prefill_s / S - device.hop_s(worst, S))[:, None]
+        found.append(_best(rates, within, device.memory_rate("prefill", role, tp, slo)))
+    return np.array(found)
 
 
-def decode(device: Device, role: Role, tp: int, stages: Sequence[float]) -> Floats:
+def decode(
+    device: Device, role: Role, tp: int, stages: Sequence[float], slos: Sequence[Slo] | None = None
+) -> Floats:
     """Output tokens/s."""
     rows = batches(device.able.max_step_requests, apart=0.02)
     zero = np.zeros_like(rows)
@@ -42,18 +53,21 @@ def decode(device: Device, role: Role, tp: int, stages: Sequence[float]) -> Floa
         logit_rows=rows,
     )
     seconds = device.seconds(works, role, tp)
-    limit = device.memory_rate("decode", role, tp)
     rates = rows[:, None] / seconds
-    slo = device.model.slo.decode_s
-    fits = [seconds <= (slo / S - device.hop_s(rows, S))[:, None] for S in stages]
-    return np.array([_best(rates, fit, limit) for fit in fits])
+    found = []
+    for S, slo in _aims(device, stages, slos):
+        within = seconds <= (slo.decode_s / S - device.hop_s(rows, S))[:, None]
+        found.append(_best(rates, within, device.memory_rate("decode", role, tp, slo)))
+    return np.array(found)
 
 
-def mixed(device: Device, role: Role, tp: int, stages: Sequence[float]) -> Floats:
+def mixed(
+    device: Device, role: Role, tp: int, stages: Sequence[float], slos: Sequence[Slo] | None = None
+) -> Floats:
     """Requests/s."""
-    work, able, slo = device.work, device.able, device.model.slo
+    work, able, aims = device.work, device.able, _aims(device, stages, slos)
     rows = batches(able.max_step_requests)
-    while rows[0] * work.in_ / work.out > able.max_step_tokens - 1:  # not a row in every step
+    while rows[0] * work.in_ / work.out > able.max_step_tokens / 2:  # not a row in every step
         rows = np.append(rows[0] / 2, rows)
     prompt = rows * work.in_ / work.out
     steady = _mixed_s(device, role, tp, prompt, work.prompt_attended, rows)
@@ -64,7 +78,7 @@ def mixed(device: Device, role: Role, tp: int, stages: Sequence[float]) -> Float
     groups = [(count[tried], attended[tried]) for count, attended in chunk_groups(work.prompt, q)]
     q, b = q[tried], b[tried]
     last = _mixed_s(device, role, tp, q, groups[-1][1], b)
-    light = np.logical_or.reduce([last[:, 0] <= slo.decode_s / S - device.hop_s(q + b, S) for S in stages])
+    light = np.logical_or.reduce([last[:, 0] <= slo.decode_s / S - device.hop_s(q + b, S) for S, slo in aims])
     tried, q, b, last = tried[light], q[light], b[light], last[light]
     counts = np.array([count[light] for count, _ in groups])
     loaded = np.zeros((len(groups), *last.shape))
@@ -75,24 +89,25 @@ def mixed(device: Device, role: Role, tp: int, stages: Sequence[float]) -> Float
             loaded[g, some] = _mixed_s(device, role, tp, q[some], attended[light][some], b[some])
     worst, spent = loaded.max(axis=0), np.einsum("gi,gij->ij", counts, loaded)
     steps = counts.sum(axis=0)
-    limit = device.memory_rate("mixed", role, tp)
     found = []
-    for S in stages:
+    for S, slo in aims:
         hop = device.hop_s(q + b, S)
         within = worst <= (slo.decode_s / S - hop)[:, None]
         within &= spent <= (slo.prefill_s / S - steps * hop)[:, None]
         every = np.zeros((len(sizes) * len(rows), device.layers), bool)
         every[tried] = within
         bearable = np.logical_or.reduce(every.reshape(len(sizes), len(rows), -1), axis=0)
-        found.append(_best(rates, bearable, limit))
+        found.append(_best(rates, bearable, device.memory_rate("mixed", role, tp, slo)))
     return np.array(found)
 
 
-RULES: dict[Phase, Callable[[Device, Role, int, Sequence[float]], Floats]] = {
-    "prefill": prefill,
-    "decode": decode,
-    "mixed": mixed,
-}
+class Rule(Protocol):
+    def __call__(
+        self, device: Device, role: Role, tp: int, stages: Sequence[float], slos: Sequence[Slo] | None = None
+    ) -> Floats: ...
+
+
+RULES: dict[Phase, Rule] = {"prefill": prefill, "decode": decode, "mixed": mixed}
 
 
 def batches(most: int, apart: float = 0.06) -> Floats:
@@ -162,8 +177,8 @@ def _mixed_s(
     return device.seconds(works, role, tp)
 
 
-def _budget(device: Device, rows: Floats, stages: float) -> Floats:
-    return (device.model.slo.prefill_s / stages - device.hop_s(rows, stages))[:, None]
+def _aims(device: Device, stages: Sequence[float], slos: Sequence[Slo] | None) -> list[tuple[float, Slo]]:
+    return list(zip(stages, slos or [device.model.slo] * len(stages), strict=True))
 
 
 def _best(rates: Floats, within: NDArray[np.bool_], limit: Floats) -> Floats:

@@ -9,8 +9,9 @@ version is part of the library's hash):
 * **Memory** of one device: (weights + KV) / t_k + fixed bytes. KV in flight is what the scheduler
   reserves (`ReservationRule`, whole blocks; mean over a request's life, as an output longer than expected
   is given more from time to time), times the requests in flight by Little's law at the SLO:
-  throughput × ℓ of the whole pipeline, which is never less than what is there. One request of P tokens
-  must fit in any case. Of a model with sliding windows the worst run of j layers counts.
+  throughput × ℓ of the whole pipeline, which is never less than what is there. (Where memory binds, less
+  than all of ℓ serves more: templates are made of tables for shorter latencies too, `targets`.) One
+  request of P tokens must fit in any case. Of a model with sliding windows the worst run of j layers counts.
 * **Prefill**, prompt tokens/s: a step of b prompts, one of length P and b - 1 of mean length, is within
   its budget; prompts beyond the engine's tokens per step take several steps. Best b · in / t over b.
 * **Decode**, output tokens/s: a step of b rows at mean context is within its budget. Best b / t over b.
@@ -31,21 +32,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from coral.core.profile.device import Device, Hop
 from coral.core.profile.rates import RULES
 from coral.core.profile.refusals import unusable
+from coral.core.profile.workload import Workload
 from coral.errors import UnknownDegree
 from coral.hookspecs.engine import EngineCapabilities
 from coral.hookspecs.profiler import StepCost
 from coral.types.hardware import Gpu, NodeType
-from coral.types.model import ModelShape, ModelSpec, Phase, Role
+from coral.types.model import ModelShape, ModelSpec, Phase, Role, Slo
 from coral.types.program import Floats
 
 ROLES: tuple[Role, ...] = ("first", "mid", "last", "only")
-RULES_VERSION = 4
+RULES_VERSION = 5
 
 
 class ThroughputTable(Struct, frozen=True, kw_only=True, eq=False):
@@ -60,6 +62,8 @@ class ThroughputTable(Struct, frozen=True, kw_only=True, eq=False):
     tp: NDArray[np.int8]
     refused: dict[str, str] = {}
     """Node types that hold not a single layer, and why."""
+    in_flight: float = 0.0
+    """Requests in flight per unit of throughput, at most."""
 
     @property
     def layers(self) -> int:
@@ -101,8 +105,24 @@ def table_of_parts(
     A part of 1 is the whole SLO for the only stage; the stages of any other hand rows on. A tensor parallel
     degree above 1 that the profiler knows nothing of is left out.
     """
+    return tables_of_targets(model, phase, node_types, gpus, costs, capabilities, hop, parts, [model.slo])[0]
+
+
+def tables_of_targets(
+    model: ModelSpec,
+    phase: Phase,
+    node_types: Sequence[NodeType],
+    gpus: Mapping[str, Gpu],
+    costs: Callable[[ModelSpec, Gpu], StepCost],
+    capabilities: Callable[[ModelSpec, Gpu], EngineCapabilities],
+    hop: Hop,
+    parts: Sequence[float],
+    aims: Sequence[Slo],
+) -> list[ThroughputTable]:
+    """`table_of_parts` of pipelines that aim at each of `aims` in the place of the SLO (see `targets`), the
+    first of which is the longest: `refused` is told of it alone."""
     layers = model.shape.layers
-    rate = np.zeros((len(parts), len(ROLES), layers, len(node_types)))
+    rate = np.zeros((len(aims), len(parts), len(ROLES), layers, len(node_types)))
     tp = np.ones(rate.shape, np.int8)
     refused: dict[str, str] = {}
     for name in sorted({node_type.gpu for node_type in node_types}):
@@ -117,7 +137,7 @@ def table_of_parts(
             if not any(count % degree == 0 for count in counts.values()):
                 continue  # and is asked of no profiler, which may not have measured it
             try:
-                slices = _slice(device, phase, degree, parts)
+                slices = _slice(device, phase, degree, parts, aims)
             except UnknownDegree:
                 continue
             for c, count in counts.items():
@@ -128,9 +148,18 @@ def table_of_parts(
         refused |= {
             str(node_types[c]): unusable(device, phase, count)
             for c, count in counts.items()
-            if not rate[..., c].any()
+            if not rate[0, ..., c].any()
         }
-    return ThroughputTable(node_types=tuple(node_types), rate=rate, tp=tp, refused=refused)
+    return [
+        ThroughputTable(
+            node_types=tuple(node_types),
+            rate=rate[a],
+            tp=tp[a],
+            refused=refused,
+            in_flight=Workload(structs.replace(model, slo=aim), block_size=1).in_flight(phase),
+        )
+        for a, aim in enumerate(aims)
+    ]
 
 
 def degrees(shape: ModelShape, count: int, max_tp: int) -> list[int]:
@@ -139,12 +168,18 @@ def degrees(shape: ModelShape, count: int, max_tp: int) -> list[int]:
     return [t for t in range(1, most + 1) if shape.heads % t == 0 and shape.kv_heads % t == 0]
 
 
-def _slice(device: Device, phase: Phase, tp: int, parts: Sequence[float]) -> Floats:
-    """`[part, role, j]` of one slice of `tp` GPUs."""
-    rate = np.zeros((len(parts), len(ROLES), device.layers))
+def _slice(device: Device, phase: Phase, tp: int, parts: Sequence[float], aims: Sequence[Slo]) -> Floats:
+    """`[aim, part, role, j]` of one slice of `tp` GPUs."""
+    rate = np.zeros((len(aims), len(parts), len(ROLES), device.layers))
     for r, role in enumerate(ROLES):
-        of = [i for i, part in enumerate(parts) if (part == 1) == (role == "only")]
+        of = [
+            (a, i)
+            for a in range(len(aims))
+            for i, part in enumerate(parts)
+            if (part == 1) == (role == "only")
+        ]
         if of:
-            fitted = RULES[phase](device, role, tp, [parts[i] for i in of])
-            rate[of, r] = np.maximum.accumulate(fitted[:, ::-1], axis=1)[:, ::-1]
+            fitted = RULES[phase](device, role, tp, [parts[i] for _, i in of], [aims[a] for a, _ in of])
+            which, part_of = np.array(of).T
+            rate[which, part_of, r] = np.maximum.accumulate(fitted[:, ::-1], axis=1)[:, ::-1]
     return rate

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coral.core.generate.budgets import budget_table
+from coral.core.generate.budgets import budget_tables
 from coral.core.generate.build import GenerateOptions
 from coral.core.generate.hardware import Hardware
 from coral.core.generate.search import Search, search
@@ -131,7 +131,7 @@ def test_templates_keep_the_slo_over_all_their_stages(tmp_path: Path) -> None:
         capabilities=case.capabilities,
         hop=case.HOP,
     )
-    table = budget_table(model, "decode", hardware, units)
+    (table,) = budget_tables(model, "decode", hardware, units, [model.slo])
     unequal = 0
     for row in range(library.entry("m", "decode").rows):
         template = library.template("m", "decode", row)

@@ -55,22 +55,27 @@ def test_every_stage_fits_its_nodes_memory(tmp_path: Path) -> None:
     library = case.build(tmp_path)
     devices = case.gpus()
     table = library.table("m", "mixed")
-    uneven = 0
+    uneven = shorter = 0
     for row in range(len(table.throughput)):
         template = library.template("m", "mixed", row)
         stages = template.placement.stages
         uneven += len({stage.layers for stage in stages}) > 1
+        residence_s = template.max_concurrency / template.throughput
+        shorter += residence_s < 2.0 + 40 * 0.2 - 1e-9
+        assert residence_s <= 2.0 + 40 * 0.2 + 1e-9
         for number, stage in enumerate(stages):
             first, last = number == 0, number == len(stages) - 1
             for node in stage.nodes:
                 gpu = devices[node.node_type.gpu]
                 cost = case.cost(case.model(), gpu)
                 weights = cost.weight_bytes(stage.layers, first=first, last=last, tied=True)
-                # 60 + 40 tokens in blocks of 16; a request stays at most prefill SLO + 40 tokens' decode SLO.
-                in_flight = node.throughput * (2.0 + 40 * 0.2)
+                # 60 + 40 tokens in blocks of 16; a request stays at most prefill SLO + 40 tokens' decode SLO,
+                # and less where the template aims at a shorter latency.
+                in_flight = node.throughput * residence_s
                 kv = in_flight * 112 * stage.layers * cost.kv_token_bytes
                 assert weights + kv + cost.fixed_bytes <= gpu.memory_bytes * (1 + 1e-9)
     assert uneven > 0
+    assert shorter > 0
 
 
 def test_nothing_is_rebuilt_where_nothing_changed(tmp_path: Path) -> None:

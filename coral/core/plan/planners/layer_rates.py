@@ -36,7 +36,9 @@ def layer_rates(library: Library, model: ModelSpec, phase: Phase) -> ThroughputT
 
 
 def in_flight(library: Library, model: str, phase: Phase) -> float:
-    """Requests in flight per unit of throughput, which is one figure for a (model, phase)."""
+    """Requests in flight per unit of throughput of nodes that take all of the SLO."""
+    if isinstance(library, RatedLibrary):
+        return library.rates(model, phase).in_flight
     usable = np.flatnonzero(library.table(model, phase).throughput > 0)
     if not usable.size:
         return 0.0
