@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 from coral_solver_highs.options import HighsOptions
 from coral_solver_highs.solver import HighsSolver, build
-from scipy.optimize import Bounds, LinearConstraint, milp
 
 from coral.hookspecs.planner import View
-from coral.testing.worlds import INPUT_TOKENS, OUTPUT_TOKENS, World
+from coral.testing.worlds import World
 from coral.types.hardware import Domain, NodeType
-
-PER_REQUEST = {"prefill": INPUT_TOKENS, "decode": OUTPUT_TOKENS, "mixed": 1.0}
+from tests.core.plan.plain import PER_REQUEST, Rows
 
 
 @pytest.fixture(scope="session")
@@ -24,47 +20,12 @@ def highs() -> HighsSolver:
     return build(HighsOptions())
 
 
-@dataclass
-class _Rows:
-    """A program written row by row, as a textbook would."""
-
-    cost: list[float] = field(default_factory=list)
-    upper: list[float] = field(default_factory=list)
-    integral: list[int] = field(default_factory=list)
-    rows: list[tuple[dict[int, float], float, float]] = field(default_factory=list)
-
-    def variable(self, cost: float = 0.0, upper: float = np.inf, *, integral: bool = True) -> int:
-        self.cost.append(cost)
-        self.upper.append(upper)
-        self.integral.append(int(integral))
-        return len(self.cost) - 1
-
-    def row(self, terms: dict[int, float], lower: float = -np.inf, upper: float = np.inf) -> None:
-        self.rows.append((dict(terms), lower, upper))
-
-    def least(self) -> float | None:
-        matrix = np.zeros((len(self.rows), len(self.cost)))
-        for i, (terms, _, _) in enumerate(self.rows):
-            for j, value in terms.items():
-                matrix[i, j] += value
-        result = milp(
-            c=np.array(self.cost),
-            integrality=np.array(self.integral),
-            bounds=Bounds(np.zeros(len(self.cost)), np.array(self.upper)),
-            constraints=LinearConstraint(
-                matrix, [low for _, low, _ in self.rows], [up for _, _, up in self.rows]
-            ),
-            options={"mip_rel_gap": 0.0},
-        )
-        return float(result.fun) if result.success else None
-
-
 def least_cost(world: World) -> float | None:
     """The least cost with one bin per machine: z_{m,k} nodes of size k on machine m, b_m whether it is
     taken. None where the demand cannot be met. All templates, none left out."""
     view, library = world.view, world.library
     options = view.options
-    rows = _Rows()
+    rows = Rows()
     slowest = max((m.initialization_s for m in view.models), default=0.0) / options.amortize_s
     nodes: dict[tuple[Domain, str, int], dict[int, float]] = defaultdict(dict)
     rates: dict[tuple[str, str, Domain], dict[int, float]] = defaultdict(dict)
@@ -124,7 +85,7 @@ def _charge(view: View, domain: Domain, kind: NodeType) -> float:
 
 
 def _demand(
-    rows: _Rows,
+    rows: Rows,
     view: View,
     rates: dict[tuple[str, str, Domain], dict[int, float]],
     domains: list[Domain],
