@@ -74,7 +74,7 @@ class StoredTemplates:
         files = {kind: checked(store / name, entry.sha256[name]) for kind, name in names(entry.hash).items()}
         self.rates, self.budgets = tables_of(files["tables"])
         types = self.rates[0].node_types
-        # Small and in memory: threads would gain nothing, and a pool of them has to be ended at the exit.
+        # Without threads: no gain here, and pyarrow's pool now and then aborts the process at its exit.
         rows = parquet.ParquetFile(io.BytesIO(files["rows"]), pre_buffer=False).read(use_threads=False)
         self._stage_of = np.stack(
             [rows[name].to_numpy() for name in rows.column_names if name.startswith("stage_of_")], axis=1

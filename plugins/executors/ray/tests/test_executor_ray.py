@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -117,6 +118,7 @@ def test_a_library_is_the_same_byte_for_byte(
 
 PARENT = """
 import os, time
+from coral_executor_ray import cluster
 from coral_executor_ray.executor import build
 from coral_executor_ray.options import RayOptions
 import psutil
@@ -124,7 +126,7 @@ if __name__ == "__main__":
     pool = build(RayOptions(num_cpus=1))
     pool.submit(os.getpid).result(30)
     works = [p.pid for p in psutil.Process().children(recursive=True) if "Agent" not in p.name()]
-    print(*works, flush=True)
+    print(*works, cluster._folder, flush=True)
     pool.submit(time.sleep, 60).result()
 """
 
@@ -136,12 +138,14 @@ def test_nothing_that_works_outlives_a_killed_parent(tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
     try:
         assert parent.stdout is not None
-        started = [int(pid) for pid in parent.stdout.readline().split()]
+        *words, folder = parent.stdout.readline().split()
+        started = [int(pid) for pid in words]
         assert len(started) > 2
     finally:
         parent.kill()
         parent.communicate()
     assert gone(started)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_an_executor_without_work_starts_nothing() -> None:
