@@ -20,7 +20,7 @@ from coral.core.plan import bound as bounds
 from coral.core.plan.budget import Budget
 from coral.core.plan.exact.covers import Cover
 from coral.core.plan.exact.pricing import CoverPricer, Priced
-from coral.core.plan.exact.relaxation import select
+from coral.core.plan.exact.relaxation import linear, select
 from coral.hookspecs.solver import Solver
 from coral.types.program import Floats, Ints, Program
 
@@ -187,8 +187,7 @@ def decompose(
         rounds += 1
         members = list(pool.values())
         program = master(blocks, part, members, dear=dear)
-        solution = solver.solve(program, work_limit=None, time_limit_s=budget.time_left_s, gap=budget.gap)
-        budget.spend(replace(solution, work=0))
+        solution = linear(program, solver, budget)
         duals = solution.row_duals
         if solution.status != "optimal" or duals is None or not np.isfinite(duals).all():
             break

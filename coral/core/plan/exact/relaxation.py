@@ -17,7 +17,7 @@ from coral.core.plan import bound as bounds
 from coral.core.plan.budget import Budget
 from coral.errors import SolverError
 from coral.hookspecs.solver import Solver
-from coral.types.program import Floats, Ints, Program
+from coral.types.program import Floats, Ints, Program, Solution
 
 SMOOTHING = 0.3
 ENTERING = 40
@@ -63,6 +63,23 @@ def relaxed(
         if proof is not None and proof[0].bound > 1e-6:
             return replace(proof[0], infeasible=True)
     return answer
+
+
+def linear(program: Program, solver: Solver, budget: Budget) -> Solution:
+    """A small linear program solved; once more where the solver fails: HiGHS 1.16 was seen to fail on the
+    first program of a process, and not on the same one again. Raises SolverError where it fails twice."""
+    failed = SolverError("the solver failed on the relaxation")
+    for _ in range(2):
+        try:
+            solution = solver.solve(program, work_limit=None, time_limit_s=budget.time_left_s, gap=budget.gap)
+        except SolverError as error:
+            failed = error
+            continue
+        budget.spend(replace(solution, work=0))
+        if solution.status != "error":
+            return solution
+        failed = SolverError(f"the solver failed on the relaxation: {solution.termination}")
+    raise failed
 
 
 class _Restricted:
@@ -122,10 +139,7 @@ def _generate(
     while rounds < ROUNDS:
         rounds += 1
         small = master.build()
-        solution = solver.solve(small, work_limit=None, time_limit_s=budget.time_left_s, gap=budget.gap)
-        budget.spend(replace(solution, work=0))
-        if solution.status == "error":
-            raise SolverError(f"the solver failed on the relaxation: {solution.termination}")
+        solution = linear(small, solver, budget)
         duals = solution.row_duals
         if (
             solution.status != "optimal"
