@@ -13,11 +13,11 @@ so that Σ T ν - loss ≥ y holds iff for some μ::
 
 a row with its own cut of T for each μ; a binary z_μ says which one is to hold. The best μ is 0 or one of
 the T/k, so with all of them the rows are exact for the relaxed loss; where there are more than `MOST`,
-that many of them spread over their range are kept: safe, and a little dearer. Where nodes are whole
-machines (k = G) the relaxed loss is the loss: the largest T that runs, of one instance alone, so each cell
-is lost from while the others are whole. With slices it is an upper bound: several services of a domain are
-each counted with all of the machine, and the knapsack is relaxed. z_0 says that there is no such machine
-(N = 0).
+that many of them spread over their range are kept: safe, and a little dearer, and a plan's bound is then one
+over plans that keep these rows. Where nodes are whole machines (k = G) the relaxed loss is the loss: the
+largest T that runs, of one instance alone, so each cell is lost from while the others are whole. With slices
+it is an upper bound: several services of a domain are each counted with all of the machine, and the knapsack
+is relaxed. z_0 says that there is no such machine (N = 0).
 
 Reductions. T is cut at q d before all else (d): what survives is at least q d iff that of min(T, q d) is.
 k_A, k_B ≥ k_τ for the parts of a split template, so min(T, kμ) of the parts is at least that of the whole
