@@ -63,8 +63,8 @@ class Service(Struct, frozen=True, kw_only=True):
 
 
 class Certificate(Struct, frozen=True, kw_only=True):
-    """`bound <= optimum <= cost`; the gap is relative to the cost. `source` says whose bound it is. The optimum
-    is that of the planner's program (see docs/deciding.md on what survives a machine)."""
+    """`bound <= optimum <= cost`; the gap is relative to the cost. `source` says whose bound it is. The
+    optimum is that of the planner's program (see docs/deciding.md on what survives a machine)."""
 
     cost_usd_h: float
     """The plan's objective: price of machines and, where charged, initialization."""
