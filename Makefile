@@ -51,15 +51,16 @@ check: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/mypy coral benchmarks examples tests $(PLUGINS)
+	$(BIN)/mypy coral benchmarks examples tests conftest.py $(PLUGINS)
 	$(BIN)/python -m pytest -q tests/architecture tests/docs
 
 format: $(TOOLS)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Two at a time; what starts whole systems stays on one of them (conftest.py).
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

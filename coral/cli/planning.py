@@ -30,6 +30,7 @@ def gather(session: LoadedConfig, tell: Callable[[str], None]) -> Ground:
     """
     from coral.cli.market import ask_clouds
     from coral.core.generate.assemble import prepare
+    from coral.core.plan.blamed import BlamedPlanner
     from coral.core.plan.explain.oversize import oversized
     from coral.core.solve import supervised_solver
     from coral.hookspecs.planner import View
@@ -42,7 +43,8 @@ def gather(session: LoadedConfig, tell: Callable[[str], None]) -> Ground:
         tell(f"templates: {f'{done / total:.0%} ' if total else ''}{what}")
 
     models, library = prepare(config, registry, offers, gpus, progress)
-    planner: Planner = registry.build("planner", config.plan.planner.use, config.plan.planner.options)
+    use = config.plan.planner
+    planner = BlamedPlanner(registry.build("planner", use.use, use.options), use.use)
     solver = supervised_solver(
         registry, config.solver.use, config.solver.options, time_limit_s=config.solver.time_limit
     )

@@ -13,6 +13,7 @@ Models take turns by priority, each phase of each over what the ones before it l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +33,7 @@ from coral.core.plan.problem import state
 from coral.core.plan.services import Need
 from coral.core.profile.throughput import ThroughputTable
 from coral.errors import UsageError
+from coral.hookspecs.options import near_miss
 from coral.hookspecs.planner import Library, View
 from coral.hookspecs.solver import Solver
 from coral.types.hardware import NodeType
@@ -60,10 +62,21 @@ class HelixPlanner:
         tables = {
             (one.name, phase): layer_rates(library, one, phase) for one in seen.models for phase in one.phases
         }
+        self._check_names(tables)
         search = _Search(self._options, seen, library, tables, solver)
         for service in search.order():
             search.serve(service)
         return search.finished()
+
+    def _check_names(self, tables: Mapping[tuple[str, Phase], ThroughputTable]) -> None:
+        known = sorted({name for name, _ in tables} | {f"{name}/{phase}" for name, phase in tables})
+        for name in self._options.clusters:
+            if name not in known:
+                near = near_miss(name, known)
+                raise UsageError(
+                    f"planner helix: clusters name {name!r}, which is no model or model/phase of the config",
+                    mend=f"did you mean {near!r}?" if near else f"there are {', '.join(known)}",
+                )
 
 
 class _Search:

@@ -100,3 +100,8 @@ def test_what_runs_is_kept_though_no_library_has_it(highs: Solver) -> None:
 def test_a_cluster_of_nodes_that_are_not_there(highs: Solver, text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         planned(highs, 1.0, small=1, big=1, clusters={"a": {text: 1}})
+
+
+def test_a_cluster_of_a_model_that_is_not_asked_for_is_refused(highs: Solver) -> None:
+    with pytest.raises(UsageError, match="did you mean 'a/mixed'"):
+        planned(highs, 1.0, small=1, big=1, clusters={"a/mixd": {"small x1": 1}})
