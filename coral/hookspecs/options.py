@@ -6,6 +6,7 @@ This module needs pydantic; import it from a plugin's `options.py` only, never f
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 from collections.abc import Iterable
@@ -67,8 +68,8 @@ def _bytes(value: object) -> object:
     if not isinstance(value, str):
         return value
     match = _QUANTITY.fullmatch(value)
-    if match and match[2] in _BYTES:
-        return round(float(match[1]) * _BYTES[match[2]])
+    if match and match[2] in _BYTES and math.isfinite(size := float(match[1]) * _BYTES[match[2]]):
+        return round(size)
     raise ValueError(f"not a size: {value!r} (for example '24GiB', '300MB'; a bare number is bytes)")
 
 

@@ -128,3 +128,11 @@ def test_unknown_keys_have_a_near_miss() -> None:
         Holder.model_validate({"zzz": 1})
     assert near_miss("prefil", ["prefill", "decode"]) == "prefill"
     assert near_miss("zzz", ["prefill", "decode"]) is None
+
+
+@pytest.mark.parametrize("size", ["1e400B", "1e300PiB"])
+def test_a_size_beyond_numbers_is_no_size(size: str) -> None:
+    from pydantic import TypeAdapter
+
+    with pytest.raises(ValidationError, match="not a size"):
+        TypeAdapter(Bytes).validate_python(size)

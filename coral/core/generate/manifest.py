@@ -58,7 +58,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise LibraryError(f"cannot read {path}: {error.strerror}", mend=f"delete it and {MEND}") from error
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise LibraryError(f"{path} is damaged: {error}", mend=f"delete it and {MEND}") from error
     if manifest.format != FORMAT:
         raise LibraryError(f"{path} has format {manifest.format}, this version reads {FORMAT}", mend=MEND)

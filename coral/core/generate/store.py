@@ -36,7 +36,7 @@ def stored_entry(store: Path, digest: str) -> Entry | None:
         entry = msgspec.json.decode(path.read_bytes(), type=Entry)
         for name in names(digest).values():
             checked(store / name, entry.sha256.get(name, ""))
-    except (OSError, msgspec.MsgspecError, LibraryError):
+    except (OSError, msgspec.MsgspecError, RecursionError, LibraryError):
         return None  # it is built anew
     _note_use(path)
     return entry

@@ -127,7 +127,7 @@ def read_document(path: Path) -> SavedPlan:
         raise UsageError(f"cannot read the plan in {path}: {error.strerror}", mend=mend) from error
     try:
         given = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} is not a plan document: {error}", mend=mend) from error
     found = given.get("format") if isinstance(given, dict) else None
     if found != FORMAT:

@@ -63,11 +63,11 @@ def read_layer_times(path: Path) -> list[LayerTime]:
 
 def _csv(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        with path.open(newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             _check_columns(reader.fieldnames or (), path)
             yield from reader
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ProfileError(f"cannot read {path}: {error}", mend="check `files` of the profiler") from error
 
 
@@ -77,7 +77,7 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
 
     try:
         table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise ProfileError(f"cannot read {path}: {error}", mend="check `files` of the profiler") from error
     _check_columns(table.column_names, path)
     yield from table.to_pylist()

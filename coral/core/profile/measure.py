@@ -58,7 +58,7 @@ class MeasuringRun:
         if path.is_file():
             try:
                 return msgspec.json.decode(path.read_bytes(), type=Measurements)
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, RecursionError) as error:
                 raise BrokenRun(f"{path} is damaged: {error}", mend="delete it; it is made anew") from error
         return None
 
@@ -111,7 +111,7 @@ def run(launch: Launch, deadline_s: float) -> Measurements:
         raise BrokenRun("\n".join([f"measuring run {what!r} ended with status {process.returncode}:", *tail]))
     try:
         return msgspec.json.decode(out, type=Measurements)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise BrokenRun(f"measuring run {what!r} printed no Measurements: {error}") from error
 
 

@@ -59,7 +59,7 @@ def read_records(paths: Sequence[Path]) -> tuple[Record, ...]:
             ) from error
         try:
             held = msgspec.json.decode(content, type=RecordFile)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise ProfileError(
                 f"{path} holds no measuring runs: {error}", mend="write it with `coral profile run --out`"
             ) from error

@@ -54,7 +54,7 @@ def read_shape(folder: Path) -> ModelShape:
         config = json.loads(path.read_text())
     except OSError as error:
         raise SourceError(f"cannot read {path}: {error.strerror}", mend="check the model's source") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SourceError(f"{path} is not JSON: {error}") from error
     if not isinstance(config, dict):
         raise SourceError(f"{path} must hold a JSON object, it holds a {type(config).__name__}")

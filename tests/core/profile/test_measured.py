@@ -275,3 +275,17 @@ def test_helix_layers_come_back_as_they_were_measured() -> None:
     assert np.median(errors) < 0.005
     assert np.quantile(errors, 0.95) < 0.15
     assert found.error >= 0.05
+
+
+def test_a_file_that_is_no_csv_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "wide.csv"
+    path.write_text("model,gpu,phase,batch_tokens,latency_ms_per_layer\n" + "m" * 200_000 + ",g,decode,1,1\n")
+    with pytest.raises(ProfileError, match=r"wide\.csv"):
+        read_layer_times(path)
+
+
+def test_a_file_as_spreadsheets_write_it(tmp_path: Path) -> None:
+    path = tmp_path / "marked.csv"
+    path.write_bytes(b"\xef\xbb\xbfmodel,gpu,phase,batch_tokens,latency_ms_per_layer\r\nm,g,decode,1,2\r\n")
+    (one,) = read_layer_times(path)
+    assert (one.model, one.seconds) == ("m", 2e-3)

@@ -86,7 +86,7 @@ class Ledger:
             return []
         try:
             return msgspec.json.decode(path.read_bytes(), type=list[Rented])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise CloudError(
                 f"local cloud: {path} is damaged: {error}",
                 mend="end the agents it names, if any run, and delete it",

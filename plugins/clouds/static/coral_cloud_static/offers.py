@@ -41,7 +41,7 @@ def read(path: Path) -> list[OfferRow]:
     rows: list[OfferRow] = []
     faults: list[str] = []
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             lines = csv.DictReader(line for line in file if not line.startswith("#"))
             for line in lines:
                 given = {key: value for key, value in line.items() if key is not None and value}
@@ -52,7 +52,7 @@ def read(path: Path) -> list[OfferRow]:
                         f"row {lines.line_num - 1}, {'.'.join(map(str, one['loc'])) or 'row'}: {one['msg']}"
                         for one in error.errors(include_url=False)
                     ]
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise CloudError(f"cannot read the offers in {path}: {error}", mend="check `file`") from error
     if faults:
         raise CloudError(f"offers in {path} cannot be used:\n  " + "\n  ".join(faults))

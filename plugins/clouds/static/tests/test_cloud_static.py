@@ -107,3 +107,17 @@ def test_spot_offers_say_how_often_they_are_lost() -> None:
 def test_on_demand_machines_are_not_preempted() -> None:
     with pytest.raises(ValidationError, match="market: spot"):
         cloud(offers=[{**ROW, "preemption_per_h": 0.2}])
+
+
+def test_a_file_as_spreadsheets_write_it(tmp_path: Path) -> None:
+    file = tmp_path / "marked.csv"
+    file.write_bytes(b"\xef\xbb\xbftype,gpu,gpus,region,price,obtainable\r\na,L4,1,r,1,2\r\n")
+    (one,) = asyncio.run(cloud(file=str(file)).offers())
+    assert one.key == "aws/r:a:on_demand"
+
+
+def test_a_file_that_is_no_csv_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "wide.csv"
+    file.write_text("type,gpu,gpus,region,price\n" + "x" * 200_000 + ",L4,1,r,1\n")
+    with pytest.raises(CloudError, match=r"wide\.csv"):
+        asyncio.run(cloud(file=str(file)).offers())
