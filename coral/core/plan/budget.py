@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from coral.hookspecs.planner import PlanOptions
@@ -60,8 +61,9 @@ class Budget:
         )
 
     def spend(self, solution: Solution) -> None:
-        self.seconds += solution.seconds
-        self.work += solution.work
+        if solution.seconds > 0 and math.isfinite(solution.seconds):  # a solver may state anything
+            self.seconds += solution.seconds
+        self.work += max(0, solution.work)
         if self._parent is not None:
             self._parent.spend(solution)
 

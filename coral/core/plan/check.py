@@ -125,7 +125,7 @@ def _at_least(answer: Checked, witness: Checked | None) -> Checked:
 
 def rounded(program: Program, solution: Solution) -> Floats | None:
     """x with integral variables rounded and all within their bounds by rounding error."""
-    if solution.x is None or len(solution.x) != program.columns or not np.isfinite(solution.x).all():
+    if solution.x is None or np.shape(solution.x) != (program.columns,) or not np.isfinite(solution.x).all():
         return None
     x = np.array(solution.x, dtype=np.float64)
     x[program.integer] = np.round(x[program.integer])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,3 +123,32 @@ def test_a_poor_answer_in_scarcity_gives_way_to_counting(highs: Solver) -> None:
     assert [one.served for one in found.services] == [pytest.approx(200.0)]
     assert any("chosen greedily" in note for note in found.notes)
     assert planned(1000.0, highs).services == found.services
+
+
+@pytest.mark.parametrize("sift_above", [0, 10**9])
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda found: replace(found, row_duals=np.zeros(0)),
+        lambda found: replace(found, x=None if found.x is None else found.x[:, None]),
+        lambda found: replace(found, seconds=math.nan, work=-7),
+    ],
+    ids=["no price per row", "a matrix", "no time"],
+)
+def test_answers_of_a_wrong_shape_end_no_plan(
+    highs: Solver, lie: Callable[[Solution], Solution], sift_above: int
+) -> None:
+    class Lying:
+        features = highs.features
+
+        def solve(self, program: Program, **limits: Any) -> Solution:
+            return lie(highs.solve(program, **limits))
+
+    library = MemoryLibrary([pipeline("m", "mixed", [ONE], 10.0)])
+    machines = MachineType(name="a.1", gpu="a", gpus=1)
+    offers = (Offer(machine_type=machines, domain=HOME, price_usd_h=1.0, obtainable=4),)
+    world = View(models=(model("m", 15.0, ("mixed",)),), offers=offers, options=PlanOptions(time_limit_s=5.0))
+    found = build(CoralOptions(sift_above=sift_above)).plan(world, library, Lying())
+    assert found.satisfied
+    assert found.price_usd_h == 2.0
+    assert found.certificate is None or math.isfinite(found.certificate.seconds)

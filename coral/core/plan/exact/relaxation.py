@@ -77,9 +77,19 @@ def linear(program: Program, solver: Solver, budget: Budget) -> Solution:
             continue
         budget.spend(replace(solution, work=0))
         if solution.status != "error":
-            return solution
+            return _of_shape(program, solution)
         failed = SolverError(f"the solver failed on the relaxation: {solution.termination}")
     raise failed
+
+
+def _of_shape(program: Program, solution: Solution) -> Solution:
+    """Without a solution or row prices that are not of the program's size."""
+    x, duals = solution.x, solution.row_duals
+    return replace(
+        solution,
+        x=x if x is not None and x.shape == (program.columns,) else None,
+        row_duals=duals if duals is not None and duals.shape == (program.rows,) else None,
+    )
 
 
 class _Restricted:
