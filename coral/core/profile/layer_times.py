@@ -76,7 +76,7 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path)
+        table = pq.read_table(path, use_threads=False)  # its threads may abort a process that ends
     except (OSError, pa.ArrowException) as error:
         raise ProfileError(f"cannot read {path}: {error}", mend="check `files` of the profiler") from error
     _check_columns(table.column_names, path)
