@@ -32,11 +32,9 @@ def prefill(
     mean_s = _prompts_s(device, role, tp, tokens, tokens * work.prompt_attended, prompts, most)
     worst_s = _prompts_s(device, role, tp, worst, attended, prompts, most)
     rates = tokens[:, None] / mean_s
-    found = []
-    for S, slo in _aims(device, stages, slos):
-        within = worst_s <= (slo.prefill_s / S - device.hop_s(worst, S))[:, None]
-        found.append(_best(rates, within, device.memory_rate("prefill", role, tp, slo)))
-    return np.array(found)
+    aims = _aims(device, stages, slos)
+    best = _best_within(device, rates, worst_s, worst, stages, [slo.prefill_s / S for S, slo in aims])
+    return np.minimum(best, [device.memory_rate("prefill", role, tp, slo) for _, slo in aims])
 
 
 def decode(
@@ -54,11 +52,9 @@ def decode(
     )
     seconds = device.seconds(works, role, tp)
     rates = rows[:, None] / seconds
-    found = []
-    for S, slo in _aims(device, stages, slos):
-        within = seconds <= (slo.decode_s / S - device.hop_s(rows, S))[:, None]
-        found.append(_best(rates, within, device.memory_rate("decode", role, tp, slo)))
-    return np.array(found)
+    aims = _aims(device, stages, slos)
+    best = _best_within(device, rates, seconds, rows, stages, [slo.decode_s / S for S, slo in aims])
+    return np.minimum(best, [device.memory_rate("decode", role, tp, slo) for _, slo in aims])
 
 
 def mixed(
@@ -179,6 +175,34 @@ def _mixed_s(
 
 def _aims(device: Device, stages: Sequence[float], slos: Sequence[Slo] | None) -> list[tuple[float, Slo]]:
     return list(zip(stages, slos or [device.model.slo] * len(stages), strict=True))
+
+
+def _best_within(
+    device: Device,
+    rates: Floats,
+    seconds: Floats,
+    rows: Floats,
+    stages: Sequence[float],
+    budgets: Sequence[float],
+) -> Floats:
+    """`[budget, L]`: the best of the rates of batches of `rows` that take no longer, with their hop.
+
+    Batches in the order of what they take, so that a budget is one look-up, however many there are.
+    """
+    best = np.zeros((len(budgets), rates.shape[1]))
+    given, alone = np.array(budgets), np.array(stages) == 1
+    for few in (True, False):
+        of = np.flatnonzero(alone == few)
+        if not len(of):
+            continue
+        spent = seconds + device.hop_s(rows, 1 if few else 2)[:, None]
+        order = np.argsort(spent, axis=0, kind="stable")
+        spent = np.take_along_axis(spent, order, axis=0)
+        most = np.maximum.accumulate(np.take_along_axis(rates, order, axis=0), axis=0)
+        most = np.vstack([np.zeros_like(most[:1]), most])
+        for j in range(rates.shape[1]):
+            best[of, j] = most[np.searchsorted(spent[:, j], given[of], side="right"), j]
+    return best
 
 
 def _best(rates: Floats, within: NDArray[np.bool_], limit: Floats) -> Floats:
