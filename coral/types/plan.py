@@ -92,6 +92,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     unkept: tuple[str, ...] = ()
     """What else was asked and does not hold, in words: floors, what survives a loss, caps, the budget."""
+    leaves: tuple[str, ...] = ()
+    """Ids of running instances that are to go, also where some like them are planned: they are in the way."""
 
     @property
     def satisfied(self) -> bool:

@@ -178,7 +178,8 @@ def _difference(
 ) -> tuple[list[PlannedInstances], list[HeldInstance]]:
     """(what the plan wants and does not run, once for each instance; what runs and the plan does not want).
 
-    An instance on a machine that is to go counts as unwanted: its successor starts elsewhere first.
+    An instance on a machine that is to go, or that the plan names as one to go, counts as unwanted: its
+    successor starts elsewhere first.
     """
     spot = {one.machine.id for one in machines if one.machine.market == "spot"}
     groups: dict[tuple[bytes, Domain], list[HeldInstance]] = {}
@@ -186,7 +187,7 @@ def _difference(
     for instance in instances:
         if instance.state not in INSTANCE_WANTED:
             continue
-        if surplus.intersection(instance.claim.machines):
+        if instance.id in plan.leaves or surplus.intersection(instance.claim.machines):
             unwanted.append(instance)
         else:
             groups.setdefault((template_key(instance.template), instance.domain), []).append(instance)

@@ -81,14 +81,17 @@ def claim(
     claims: list[Claim | None] = []
     for number, (one, market) in enumerate(zip(wanted, markets, strict=True)):
         packed = _pack([one], now, [market])
-        if packed and guarded:
-            waiting = [i for i, got in enumerate(claims) if got is None]
-            rest = [*waiting, *range(number + 1, len(wanted))]
+        waiting = [i for i, got in enumerate(claims) if got is None]
+        rest = [*waiting, *range(number + 1, len(wanted))]
+        left = now
+        while packed and guarded:
             without = [_without(slot, packed[0]) for slot in then]
-            if _pack([wanted[i] for i in rest], without, [markets[i] for i in rest]) is None:
-                packed = None
-            else:
+            if _pack([wanted[i] for i in rest], without, [markets[i] for i in rest]) is not None:
                 then = without
+                break
+            refused = packed[0].machines
+            left = [slot for slot in left if slot.machine_id not in refused]
+            packed = _pack([one], left, [market])
         claims.append(packed[0] if packed else None)
         if packed:
             now = [_without(slot, packed[0]) for slot in now]

@@ -111,6 +111,7 @@ def plan_of(
         certificate=certificate,
         notes=(*notes, *unkept),
         unkept=tuple(unkept),
+        leaves=_leaves(problem, found),
     )
 
 
@@ -143,6 +144,13 @@ def _machines(problem: Problem, found: Allocation) -> tuple[PlannedMachines, ...
     return tuple(planned)
 
 
+def _leaves(problem: Problem, found: Allocation) -> tuple[str, ...]:
+    """Instances that are pinned to their machines and not kept; of others it does not matter which go."""
+    columns = problem.columns
+    gone = [int(columns.kept[line]) for line in np.flatnonzero((columns.kept >= 0) & (found.counts == 0))]
+    return tuple(sorted(id for group in gone if problem.kept[group].pins for id in problem.kept[group].ids))
+
+
 def _instances(problem: Problem, library: Library, found: Allocation) -> tuple[PlannedInstances, ...]:
     """By service and domain; kept and new instances of one template are one entry."""
     columns = problem.columns
@@ -166,7 +174,7 @@ def _instances(problem: Problem, library: Library, found: Allocation) -> tuple[P
             kept=(count if group >= 0 else 0) + (before.kept if before else 0),
             stays=(
                 *(before.stays if before else ()),
-                *(problem.kept[group].ids[:count] if group >= 0 else ()),
+                *(problem.kept[group].ids if group >= 0 and problem.kept[group].pins else ()),
             ),
         )
     return tuple(merged[key] for key in sorted(merged))

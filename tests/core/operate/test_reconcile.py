@@ -193,6 +193,22 @@ def test_the_machines_and_instances_that_the_plan_names_stay() -> None:
     assert DrainInstance(instance="a") in reconcile(wanted, held, running)
 
 
+def test_an_instance_that_is_in_the_way_goes_and_one_like_it_starts_elsewhere() -> None:
+    """a is on the only machine that has room for a node of two GPUs."""
+    small, large, other = template(), template("n", count=2), template("o")
+    wanted = replace(plan(2, (small, 1), (large, 1), (other, 1)), leaves=("a",))
+    held = [machine("m1"), machine("m2")]
+    running = [instance("a", small, "m1", (0,)), instance("b", other, "m2", (0,))]
+    actions = reconcile(wanted, held, running)
+    starts = [action for action in actions if isinstance(action, StartInstance)]
+    assert [(start.template.model, start.claim.machines) for start in starts] == [("m", ("m2",))]
+    assert DrainInstance(instance="a") in actions  # the large one waits for its place
+    after = [instance("b", other, "m2", (0,)), instance("c", small, "m2", (1,))]
+    (start,) = reconcile(wanted, held, after)
+    assert isinstance(start, StartInstance)
+    assert (start.template.model, start.claim.machines) == ("n", ("m1",))
+
+
 def test_instances_of_spot_machines_are_no_on_demand_ones() -> None:
     one = template()
     wanted = plan(1, (one, 1))
