@@ -33,10 +33,16 @@ class Device:
         self.hop = hop
         self.layers = model.shape.layers
         self.work = Workload(model, able.block_size)
+        self._free: dict[tuple[Role, int], Floats] = {}
         self._in_flight: dict[tuple[Phase, Slo], Floats] = {}
 
     def free_bytes(self, role: Role, tp: int) -> Floats:
         """`[L]`: bytes that one device has for KV beside the weights of j layers; may be negative."""
+        if (role, tp) not in self._free:
+            self._free[role, tp] = self._free_bytes(role, tp)
+        return self._free[role, tp]
+
+    def _free_bytes(self, role: Role, tp: int) -> Floats:
         first, last = role in ("first", "only"), role in ("last", "only")
         tied = self.model.shape.tied_embeddings
         held = [
