@@ -199,7 +199,9 @@ def measured(
         gap, within_s = case.target
         reached = record.get(f"to_{gap:g}", {})
         record["target"] = {"gap": gap, "cpu_s": within_s}
-        record["met"] = reached.get("status") in ("optimal", "infeasible") and reached["cpu_s"] <= within_s
+        status = reached.get("status")  # without a solution there is no gap to reach
+        optimal = status == "optimal" and reached["cpu_s"] <= within_s
+        record["met"] = None if status == "infeasible" else optimal
     more = tuple(
         replace(one, demand=replace(one.demand, requests_per_s=one.demand.requests_per_s * MORE))
         for one in specs
