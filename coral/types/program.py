@@ -74,6 +74,8 @@ class Solution(Struct, frozen=True, kw_only=True, eq=False):
     """For continuous programs: d objective / d row bound."""
     work: int = 0
     seconds: float = 0.0
+    failure: str = ""
+    """What ended the solver itself, where x is only the last that it told of; a limit is none."""
 
 
 class SolverFeatures(Struct, frozen=True, kw_only=True):

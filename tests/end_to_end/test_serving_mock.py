@@ -387,7 +387,7 @@ def test_a_router_and_listeners_beside_the_config(config: dict[str, Any], tmp_pa
 
 def two_instances(config: dict[str, Any]) -> None:
     """A demand that takes two pipelines of two machines each."""
-    config["models"][0]["demand"]["requests_per_s"] = 60
+    config["models"][0]["demand"]["requests_per_s"] = 800
     config["generate"] = {"max_nodes": 2}
     config["clouds"][0]["machines"] = [{"name": "half", "memory": "900MiB", "price": 0.1, "count": 4}]
 
@@ -435,28 +435,56 @@ def coral_solvers():
 '''
 
 
+PLANNER = (
+    SOLVER.replace("Solver", "Planner")
+    .replace("coral_solvers", "coral_planners")
+    .replace(
+        """        from coral_solver_highs.options import HighsOptions
+        from coral_solver_highs.solver import build
+        self.inner = build(HighsOptions())
+        self.features = self.inner.features
+    def solve(self, program, **options):""",
+        """        from coral.core.plan.planners.coral import build
+        from coral.core.plan.planners.options import CoralOptions
+        self.inner = build(CoralOptions())
+    def plan(self, *given):""",
+    )
+    .replace("self.inner.solve(program, **options)", "self.inner.plan(*given)")
+)
+
+
 @pytest.mark.parametrize("what", ["abort", "hang"])
-def test_a_solver_that_aborts_or_hangs_stalls_no_stream(
-    config: dict[str, Any], tmp_path: Path, what: str
+@pytest.mark.parametrize(
+    ("source", "kind", "told"),
+    [
+        (SOLVER, "solver", "the solver failed in the end: solver 'bad'"),
+        (PLANNER, "planner", "the running plan stays"),
+    ],
+    ids=["solver", "planner"],
+)
+def test_a_solver_or_planner_that_aborts_or_hangs_stalls_no_stream(
+    config: dict[str, Any], tmp_path: Path, what: str, source: str, kind: str, told: str
 ) -> None:
-    (tmp_path / "bad_solver.py").write_text(SOLVER)
+    (tmp_path / "bad.py").write_text(source)
     (tmp_path / "do").write_text("solve")
-    config["plugins"] = {"paths": ["./bad_solver.py"]}
-    config["solver"] = {"use": "bad", "time_limit": "1s"}
-    config["plan"] = {"every": "2s"}
+    config["plugins"] = {"paths": ["./bad.py"]}
+    config["solver"] = {"time_limit": "1s", **({"use": "bad"} if kind == "solver" else {})}
+    config["plan"] = {"every": "2s", **({"planner": {"use": "bad"}} if kind == "planner" else {})}
     with coral_serve(config, tmp_path) as system:
         system.wait_ready()
+        before = [one["id"] for one in system.status()["instances"]]
         (tmp_path / "do").write_text(what)
         worst: list[float] = []
         deadline = time.monotonic() + 20
-        while "the running plan stays" not in system.log() and time.monotonic() < deadline:
+        while told not in system.log() and time.monotonic() < deadline:
             started = time.monotonic()
             code, answer = system.post("/v1/completions", body())
             worst.append(time.monotonic() - started)
             assert code == 200, answer
-        assert "the running plan stays" in system.log()
+        assert told in system.log(), system.log()
         assert max(worst) < 5.0
         assert system.post("/v1/completions", body())[0] == 200
+        assert [one["id"] for one in system.status()["instances"]] == before
         assert system.stop() == 0
         system.wait_gone(2.0)
 

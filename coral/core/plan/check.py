@@ -85,6 +85,7 @@ def solve_checked(
                     cost=cost,
                     bound=claimed(solution.bound, cost),
                     resolved_cold=bool(faults),
+                    failure=solution.failure,
                 )
                 return _at_least(answer, witness)
             faults.append(found or "it gives no solution")
@@ -120,7 +121,13 @@ def _at_least(answer: Checked, witness: Checked | None) -> Checked:
         return answer
     bound = claimed(answer.bound, witness.cost)
     status = witness.status if answer.x is None else answer.status
-    return replace(witness, status=status, bound=bound, resolved_cold=answer.resolved_cold)
+    return replace(
+        witness,
+        status=status,
+        bound=bound,
+        resolved_cold=answer.resolved_cold,
+        failure=answer.failure,
+    )
 
 
 def rounded(program: Program, solution: Solution) -> Floats | None:

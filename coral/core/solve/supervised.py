@@ -218,4 +218,5 @@ class SupervisedSolver:
             objective=float(program.cost @ last.x),
             bound=last.bound,
             seconds=seconds,
+            failure=f"solver {self._name!r} {why}",
         )

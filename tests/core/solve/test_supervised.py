@@ -129,6 +129,7 @@ def test_its_last_incumbent_is_the_answer(make: Make, how: str) -> None:
     np.testing.assert_array_equal(solution.x, PROGRAM.upper)
     assert (solution.objective, solution.bound) == (8.0, -7.0)
     assert "last incumbent" in solution.termination
+    assert solution.failure
     assert told == [7.0, 5.0]
 
 

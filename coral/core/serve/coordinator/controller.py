@@ -200,6 +200,9 @@ class Controller:
         previous, self.plan = self.plan, plan
         self._events.plan_made(plan, previous)
         self._journal.say("plan", f"${plan.price_usd_h:,.4g}/h by {plan.planner}")
+        for note in plan.notes:
+            if previous is None or note not in previous.notes:
+                self._journal.say("plan", note)
         for service in plan.services:
             if not service.met:
                 share = f"{service.fraction:.0%} of the demand of {service.model} ({service.phase})"

@@ -34,9 +34,10 @@ SOON_S = 30.0
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[psutil.Process]:
     """Keeps the cluster up between tests, as any executor of the process does while it is open."""
+    others = psutil.Process().children(recursive=True)  # of other tests in this process
     keeper = build(RayOptions(num_cpus=2))
     assert keeper.submit(os.getpid).result(SOON_S) != os.getpid()
-    started = psutil.Process().children(recursive=True)
+    started = [one for one in psutil.Process().children(recursive=True) if one not in others]
     yield psutil.Process()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # Ray ends its processes and does not wait for them
