@@ -51,7 +51,7 @@ def test_a_model_far_smaller_than_every_node_is_served_on_the_smallest(tmp_path:
 
 
 def test_every_stage_fits_its_nodes_memory(tmp_path: Path) -> None:
-    """Weights (tied embedding once where first and last meet), KV in flight and fixed bytes (CASES 1, 6)."""
+    """Weights (tied embedding once where first and last meet), KV in flight and fixed bytes."""
     library = case.build(tmp_path)
     devices = case.gpus()
     table = library.table("m", "mixed")
