@@ -37,12 +37,6 @@ def most_hosted(usage: NDArray[np.int16], hosting: Hosting, room: Floats) -> Flo
     return np.floor(least + TOLERANCE)
 
 
-def tightened(throughput: Floats, demand: float, *, tighten: bool) -> Floats:
-    """T/d, at most 1 where tightened: the entries of a demand row that is scaled to 1."""
-    scaled = throughput / demand
-    return np.minimum(scaled, 1.0) if tighten else scaled
-
-
 def most_needed(throughput: Floats, demand: float) -> Floats:
     """⌈d / T⌉, at least 1."""
     return np.maximum(np.ceil(demand / throughput - TOLERANCE), 1.0)

@@ -18,9 +18,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from coral.core.plan.allocation import Allocation, allocation, steadied, trimmed
-from coral.core.plan.answer import bill, plan_of, services
+from coral.core.plan.answer import plan_of, services
 from coral.core.plan.budget import Budget
-from coral.core.plan.check import Checked, claimed, solve_checked
+from coral.core.plan.certified import certified
+from coral.core.plan.check import Checked, solve_checked
 from coral.core.plan.formulation import formulate
 from coral.core.plan.missing import shortages
 from coral.core.plan.planners.bundles import Bundle, BundleGreedy, singles
@@ -32,7 +33,7 @@ from coral.core.plan.problem import Problem, state
 from coral.errors import SolverError
 from coral.hookspecs.planner import Library, View
 from coral.hookspecs.solver import Solver
-from coral.types.plan import Certificate, Plan
+from coral.types.plan import Plan
 
 if TYPE_CHECKING:
     from coral.core.plan.planners.cauchy_options import CauchyOptions
@@ -88,17 +89,13 @@ class CauchyPlanner:
         if solved is None:
             return None
         answer, found = solved
-        cost = bill(problem, found).cost_usd_h
-        bound = max(claimed(answer.bound, cost), 0.0)
-        certificate = Certificate(
-            cost_usd_h=cost,
-            bound_usd_h=bound,
-            gap=(cost - bound) / cost if cost > 0 else 0.0,
+        certificate = certified(
+            problem,
+            found,
+            answer.bound,
+            budget,
             source="the solver's bound, over GPU combos",
-            work=budget.work,
-            seconds=budget.seconds,
             columns=len(bundles),
-            columns_full=problem.columns_full,
         )
         notes = shortages(problem, services(problem, found))
         return plan_of(problem, library, found, planner=NAME, certificate=certificate, notes=notes)

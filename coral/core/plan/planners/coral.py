@@ -9,9 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from coral.core.plan.allocation import Allocation, allocation, steadied, trimmed
-from coral.core.plan.answer import bill, plan_of, services
+from coral.core.plan.answer import plan_of, services
 from coral.core.plan.budget import Budget, Clock
-from coral.core.plan.check import Checked, claimed, solve_checked
+from coral.core.plan.certified import certified
+from coral.core.plan.check import Checked, solve_checked
 from coral.core.plan.exact.memory import Memory
 from coral.core.plan.formulation import formulate
 from coral.core.plan.greedy import greedy, greedy_plan
@@ -29,7 +30,7 @@ from coral.core.solve.clock import seconds
 from coral.errors import SolverError
 from coral.hookspecs.planner import Library, View
 from coral.hookspecs.solver import Solver
-from coral.types.plan import Certificate, Plan
+from coral.types.plan import Plan
 from coral.types.program import Floats, Program
 
 if TYPE_CHECKING:
@@ -80,17 +81,8 @@ class CoralPlanner:
         notes = [*found.notes, *shortages(problem, served)]
         if not all(one.met for one in served):
             notes += self._beyond(problem, library, solver, budget)
-        cost = bill(problem, found.allocation).cost_usd_h
-        bound = max(claimed(found.bound, cost), 0.0)  # no price is negative
-        certificate = Certificate(
-            cost_usd_h=cost,
-            bound_usd_h=bound,
-            gap=(cost - bound) / cost if cost > 0 else 0.0,
-            source=found.source,
-            work=budget.work,
-            seconds=budget.seconds,
-            columns=found.columns,
-            columns_full=problem.columns_full,
+        certificate = certified(
+            problem, found.allocation, found.bound, budget, source=found.source, columns=found.columns
         )
         return plan_of(problem, library, found.allocation, planner=NAME, certificate=certificate, notes=notes)
 

@@ -23,9 +23,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from coral.core.plan.allocation import Allocation, allocation, steadied, trimmed
-from coral.core.plan.answer import bill, plan_of
+from coral.core.plan.answer import plan_of
 from coral.core.plan.budget import Budget
-from coral.core.plan.check import claimed, solve_checked
+from coral.core.plan.certified import certified
+from coral.core.plan.check import solve_checked
 from coral.core.plan.formulation import Formulation, formulate
 from coral.core.plan.planners import coral
 from coral.core.plan.planners.buckets import BucketRates, MeasuredRates, Replica, library_rates
@@ -35,7 +36,7 @@ from coral.core.plan.problem import Problem, state
 from coral.errors import SolverError
 from coral.hookspecs.planner import Library, View
 from coral.hookspecs.solver import Solver
-from coral.types.plan import Certificate, Plan
+from coral.types.plan import Plan
 from coral.types.program import Ints
 
 if TYPE_CHECKING:
@@ -81,17 +82,13 @@ class MelangePlanner:
         if answer.x is None:
             return None
         found = self._verified(problem, allocation(problem, formulation, answer.x))
-        cost = bill(problem, found).cost_usd_h
-        bound = max(claimed(answer.bound, cost), 0.0)
-        certificate = Certificate(
-            cost_usd_h=cost,
-            bound_usd_h=bound,
-            gap=(cost - bound) / cost if cost > 0 else 0.0,
+        certificate = certified(
+            problem,
+            found,
+            answer.bound,
+            budget,
             source="the solver's bound, over buckets and types",
-            work=budget.work,
-            seconds=budget.seconds,
             columns=program.columns,
-            columns_full=problem.columns_full,
         )
         return plan_of(problem, library, found, planner=NAME, certificate=certificate)
 
