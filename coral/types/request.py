@@ -8,6 +8,10 @@ from msgspec import Struct
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
+Leg = Literal["whole", "prefill", "decode"]
+"""What an instance does of a request: all of it; all up to one token, whose KV it then hands over; or
+what follows, on KV that another instance hands over."""
+
 
 class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How tokens are chosen. Sampling at a position is a function of (seed, position) alone.

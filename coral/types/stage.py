@@ -119,6 +119,9 @@ class EngineStats(Struct, frozen=True, kw_only=True):
     bytes_read: int = 0
 
 
+KvKind = Literal["full", "window", "latent", "state"]
+
+
 class KvSection(Struct, frozen=True, kw_only=True, eq=False):
     """KV of one layer in the canonical layout: K then V, `[tokens, kv_heads, head_dim]`, after RoPE.
 
@@ -126,7 +129,7 @@ class KvSection(Struct, frozen=True, kw_only=True, eq=False):
     """
 
     layer: int
-    kind: Literal["full", "window", "latent", "state"]
+    kind: KvKind
     dtype: str
     shape: tuple[int, int, int]
     token_start: int

@@ -9,7 +9,7 @@ Who talks to whom (all sockets are ZeroMQ)::
     scheduler      ── DEALER ──► coordinator ROUTER (control)
     worker         ── DEALER ──► scheduler ROUTER (control of the instance)
     last worker    ── PUSH   ──► coordinator PULL (tokens)
-    worker         ── DEALER ──► worker ROUTER (data: rows and fed tokens; credit comes back)
+    worker         ── DEALER ──► worker ROUTER (data: rows, fed tokens, KV; credit comes back)
 """
 
 from __future__ import annotations
@@ -26,6 +26,21 @@ from coral.core.serve.net.messages.agent import (
 )
 from coral.core.serve.net.messages.base import Heartbeat, Message, Shutdown
 from coral.core.serve.net.messages.data import Credit, FedToken, Feed, Rows, RowsPart, Tokens
+from coral.core.serve.net.messages.handover import (
+    Begun,
+    GoOn,
+    HandedOver,
+    HandOver,
+    Kv,
+    KvArrived,
+    KvAwaited,
+    KvDestination,
+    KvNode,
+    KvPart,
+    KvSent,
+    ResumeSequence,
+    SendKv,
+)
 from coral.core.serve.net.messages.instance import (
     Abort,
     AskStats,
@@ -65,17 +80,28 @@ __all__ = [
     "AgentHello",
     "AnyMessage",
     "AskStats",
+    "Begun",
     "Credit",
     "Drain",
     "Drained",
     "ExtendSequence",
     "FedToken",
     "Feed",
+    "GoOn",
+    "HandOver",
+    "HandedOver",
     "Heartbeat",
     "InstanceFailed",
     "InstanceProgress",
     "InstanceReady",
     "InstanceStats",
+    "Kv",
+    "KvArrived",
+    "KvAwaited",
+    "KvDestination",
+    "KvNode",
+    "KvPart",
+    "KvSent",
     "LoadStage",
     "Message",
     "OpenSequence",
@@ -88,10 +114,12 @@ __all__ = [
     "ReleaseSequences",
     "RequestLost",
     "RequestRefused",
+    "ResumeSequence",
     "Rows",
     "RowsPart",
     "RunInstance",
     "SchedulerHello",
+    "SendKv",
     "SequenceFailed",
     "SequenceOpened",
     "SequencesReleased",
@@ -150,6 +178,16 @@ AnyMessage = (
     | Rows
     | Feed
     | Credit
+    | Begun
+    | KvAwaited
+    | HandOver
+    | HandedOver
+    | GoOn
+    | SendKv
+    | KvSent
+    | KvArrived
+    | ResumeSequence
+    | Kv
     | PlannerHello
     | PlanAsk
     | PlanAnswer

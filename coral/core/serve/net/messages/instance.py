@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import field
 
 from coral.core.serve.net.messages.base import Message
-from coral.types.request import GenerateRequest
+from coral.types.request import GenerateRequest, Leg
 from coral.types.stage import EngineStats, InstanceSpec, KvCapacity
 
 
@@ -56,7 +56,11 @@ class InstanceStats(Message, frozen=True, kw_only=True, tag="instance-stats"):
 
 
 class Submit(Message, frozen=True, kw_only=True, tag="submit"):
+    """`leg`: what this instance is to do of it (see `handover`). The prefill leg's `max_tokens` ends it
+    after one token."""
+
     request: GenerateRequest
+    leg: Leg = "whole"
 
 
 class Abort(Message, frozen=True, kw_only=True, tag="abort"):

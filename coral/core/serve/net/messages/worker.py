@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coral.core.serve.net.messages.base import Message
-from coral.types.request import GenerateRequest
+from coral.types.request import GenerateRequest, Leg
 from coral.types.stage import EngineStats, KvCapacity, StageSpec
 
 
@@ -44,12 +44,16 @@ class Wired(Message, frozen=True, kw_only=True, tag="wired"):
 
 
 class OpenSequence(Message, frozen=True, kw_only=True, tag="open"):
-    """`route[s]` is the node of stage s. Sent to later stages first; stage 0 starts when it gets it."""
+    """`route[s]` is the node of stage s. Sent to later stages first; stage 0 starts when it gets it.
+
+    A decode leg is opened on all nodes at once, answered by all of them, and starts by `ResumeSequence`.
+    """
 
     request: GenerateRequest
     attempt: int
     reserve: int
     route: tuple[str, ...]
+    leg: Leg = "whole"
 
 
 class SequenceOpened(Message, frozen=True, kw_only=True, tag="opened"):
