@@ -106,11 +106,27 @@ class StageRunner(Protocol):
         ...
 
     def export_kv(self, request: str, layers: tuple[int, int], tokens: tuple[int, int]) -> Lease:
-        """KV of layers and tokens `[a, b)` in the canonical layout; may run while steps go on."""
+        """KV of layers and tokens `[a, b)` in the canonical layout; may run while steps go on.
+
+        Raises EngineError for layers that are not held here and tokens that have not run.
+        """
         ...
 
     def import_kv(self, request: str, pieces: Sequence[KvPiece]) -> None:
-        """Take KV of an opened request's first tokens; its next chunk starts after them."""
+        """Take KV of an opened request that has run no chunk here.
+
+        The pieces together cover tokens `[imported so far, b)` of all layers of this stage, of a windowed
+        layer those that tokens from b on may attend to; sections of other layers are ignored. The next
+        call goes on at b, and so does the next chunk. On return the buffers are no longer needed.
+        Raises EngineError, and changes nothing, where something is missing or does not fit.
+        """
+        ...
+
+    def resume(self, request: str, tokens: Sequence[int]) -> None:
+        """Tokens that were sampled elsewhere become known as generated, before the next chunk.
+
+        Raises EngineError where not all that was known before has been imported or has run here.
+        """
         ...
 
     def release(self, requests: Sequence[str]) -> None:

@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 import pytest
 
 from coral.errors import EngineError, NoRoom
 from coral.hookspecs.engine import Engine, StageRunner
-from coral.testing.contract import Contract
+from coral.testing.engine_kv import PROMPTS, KvContract, asked
 from coral.testing.generation import Load, Route, cut, greedy, tokens
 from coral.types.hardware import Gpu
 from coral.types.model import ModelShape
 from coral.types.request import GenerateRequest, Sampling
 from coral.types.stage import Chunk, StageSpec
 
-PROMPTS = ((5, 9, 23, 8, 41, 77, 12), (30, 31, 32), (60, 4, 4, 60, 17, 90, 21, 22, 23, 24, 25, 26, 27))
-"""Token ids that every tiny vocabulary has."""
 
-
-def asked(
-    name: str, prompt: tuple[int, ...] = PROMPTS[0], sampling: Sampling | None = None
-) -> GenerateRequest:
-    return GenerateRequest(id=name, model="tiny", prompt_ids=prompt, sampling=sampling or greedy())
-
-
-class EngineContract(Contract):
+class EngineContract(KvContract):
     """Needs the fixtures `engine` (coordinator's half), `load` (worker's half), and `stage`: a StageSpec of
     all layers of a tiny model of at least 100 tokens vocabulary and 2 layers on one CPU node, with
     `max_model_len` of 64 or more, steps of 64 tokens and 4 requests or more, and memory for at least
     4 sequences of 64 tokens and at most a few thousand. Token ids 4 to 90 are used as prompts.
 
-    `hands_over_kv`: whether the engine exports and imports KV.
+    The tests of KV that is handed over are in `coral.testing.engine_kv`.
     """
-
-    hands_over_kv = True
 
     @pytest.fixture
     def engine(self) -> Engine:
@@ -304,40 +293,7 @@ class EngineContract(Contract):
         assert whole.step([("a", 0, PROMPTS[0][:-1])]) == ()
         assert len(whole.step([("a", len(PROMPTS[0]) - 1, PROMPTS[0][-1:])])) == 1
 
-    # ------------------------------------------------------------ KV handed over, figures
-
-    @pytest.mark.parametrize("source", ["whole", "halves"])
-    def test_a_request_goes_on_from_kv_handed_over(
-        self, source: str, load: Load, stage: StageSpec, request: pytest.FixtureRequest
-    ) -> None:
-        if not self.hands_over_kv:
-            pytest.skip("this engine hands over no KV, and its suite says so")
-        route: Route = request.getfixturevalue(source)
-        expected = tokens(route.generate([asked("a")])["a"])
-        route.open(asked("a"))
-        (first,) = route.step([("a", 0, PROMPTS[0])])
-        edges = [0, 1, stage.layers_total] if len(route.runners) == 2 else [0, stage.layers_total]
-        reach = (0, len(PROMPTS[0]))
-        leases = [r.export_kv("a", (edges[i], edges[i + 1]), reach) for i, r in enumerate(route.runners)]
-        other = load(stage)
-        moved = msgspec.structs.replace(asked("a"), generated=(first.token,))
-        other.open(moved, moved.known + 16)
-        other.import_kv("a", [lease.piece for lease in leases])
-        found, at = [first.token], len(PROMPTS[0])
-        while len(found) < len(expected):
-            result = other.step([Chunk(request="a", start=at, n=1, token_ids=(found[-1],))])
-            found.append(result.sampled[0].token)
-            at += 1
-        assert found == expected
-        self._leased_blocks_stay(route, [lease.done for lease in leases])
-        other.close()
-
-    def _leased_blocks_stay(self, route: Route, ends: list[Callable[[], None]]) -> None:
-        route.release(["a"])
-        for runner, end in zip(route.runners, ends, strict=True):
-            assert runner.stats().free_blocks < runner.stats().total_blocks, "leased blocks stay"
-            end()
-            assert runner.stats().free_blocks == runner.stats().total_blocks
+    # ------------------------------------------------------------ figures
 
     def test_figures(self, whole: Route, runner: StageRunner) -> None:
         before = runner.stats()

@@ -140,6 +140,8 @@ class KvSection(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class KvPiece(Struct, frozen=True, kw_only=True, eq=False):
+    """`tokens`: the position up to which it reaches, the same in all its sections."""
+
     request: str
     tokens: int
     sections: tuple[KvSection, ...]

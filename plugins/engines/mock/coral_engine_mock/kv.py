@@ -29,8 +29,8 @@ class MockLease:
 
 def export(sequence: MockSequence, layers: tuple[int, int], tokens: tuple[int, int]) -> KvPiece:
     """KV of layers and tokens `[a, b)`; K and V are `[tokens, 1, 1]` float32."""
-    if tokens[1] > sequence.done:
-        raise EngineError(f"{sequence.request.id}: only {sequence.done} tokens have run, not {tokens[1]}")
+    if not 0 <= tokens[0] < tokens[1] <= sequence.done:
+        raise EngineError(f"{sequence.request.id}: {sequence.done} tokens have run, not {tokens}")
     sections = []
     for layer in range(*layers):
         k = _content(sequence, layer, tokens)
@@ -45,12 +45,14 @@ def export(sequence: MockSequence, layers: tuple[int, int], tokens: tuple[int, i
                 v=(-k).data,
             )
         )
-    return KvPiece(request=sequence.request.id, tokens=tokens[1] - tokens[0], sections=tuple(sections))
+    return KvPiece(request=sequence.request.id, tokens=tokens[1], sections=tuple(sections))
 
 
 def restore(sequence: MockSequence, layers: tuple[int, int], pieces: Sequence[KvPiece]) -> None:
-    """Take KV of the first tokens; raises EngineError for KV that is missing or not this sequence's."""
-    reach = dict.fromkeys(range(*layers), 0)
+    """Take KV of the next tokens; raises EngineError for KV that is missing or not this sequence's."""
+    if sequence.done != sequence.imported:
+        raise EngineError(f"{sequence.request.id} has run here already: KV is imported first")
+    reach = dict.fromkeys(range(*layers), sequence.imported)
     sections = sorted((s for piece in pieces for s in piece.sections), key=lambda s: s.token_start)
     for section in sections:
         if section.layer not in reach:
@@ -64,7 +66,7 @@ def restore(sequence: MockSequence, layers: tuple[int, int], pieces: Sequence[Kv
         reach[section.layer] = start + count
     if len(set(reach.values())) != 1:
         raise EngineError(f"{sequence.request.id}: layers hold different numbers of tokens: {reach}")
-    sequence.done = next(iter(reach.values()))
+    sequence.done = sequence.imported = next(iter(reach.values()))
 
 
 def _content(sequence: MockSequence, layer: int, tokens: tuple[int, int]) -> Floats:

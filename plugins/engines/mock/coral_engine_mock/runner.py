@@ -72,12 +72,22 @@ class MockRunner:
         self._open[request].learn(token)
 
     def export_kv(self, request: str, layers: tuple[int, int], tokens: tuple[int, int]) -> MockLease:
-        sequence = self._open[request]
+        sequence, spec = self._sequence(request), self._spec
+        if not spec.first_layer <= layers[0] < layers[1] <= spec.end_layer:
+            raise EngineError(f"layers {layers} are not all in [{spec.first_layer}, {spec.end_layer})")
+        piece = export(sequence, layers, tokens)
         self._blocks.lease(request)
-        return MockLease(export(sequence, layers, tokens), lambda: self._blocks.end_lease(request))
+        return MockLease(piece, lambda: self._blocks.end_lease(request))
 
     def import_kv(self, request: str, pieces: Sequence[KvPiece]) -> None:
-        restore(self._open[request], (self._spec.first_layer, self._spec.end_layer), pieces)
+        restore(self._sequence(request), (self._spec.first_layer, self._spec.end_layer), pieces)
+
+    def resume(self, request: str, tokens: Sequence[int]) -> None:
+        sequence = self._sequence(request)
+        if sequence.done != len(sequence.known):
+            raise EngineError(f"{request}: {sequence.done} of {len(sequence.known)} known tokens are here")
+        for token in tokens:
+            sequence.learn(token)
 
     def release(self, requests: Sequence[str]) -> None:
         for request in requests:
@@ -97,6 +107,11 @@ class MockRunner:
     def close(self) -> None:
         self.release(list(self._open))
 
+    def _sequence(self, request: str) -> MockSequence:
+        if request not in self._open:
+            raise EngineError(f"{request} is not open")
+        return self._open[request]
+
     def _fault(self) -> None:
         if self._faulty and self._steps == self._settings.hang_at_step:
             time.sleep(HANG_S)
@@ -108,9 +123,7 @@ class MockRunner:
         if len({chunk.request for chunk in chunks}) != len(chunks):
             raise EngineError("two chunks of one request in a step")
         for chunk in chunks:
-            sequence = self._open.get(chunk.request)
-            if sequence is None:
-                raise EngineError(f"{chunk.request} is not open")
+            sequence = self._sequence(chunk.request)
             if chunk.start != sequence.done or chunk.n < 1:
                 raise EngineError(
                     f"{chunk.request}: chunk of {chunk.n} at {chunk.start}, expected at {sequence.done}"

@@ -16,7 +16,8 @@ class MockSequence:
     known: list[int]
     state: int
     done: int = 0
-    """Positions that have run here."""
+    """Positions that have run here, or whose KV was imported."""
+    imported: int = 0
 
     @classmethod
     def of(cls, request: GenerateRequest) -> MockSequence:

@@ -13,7 +13,8 @@ from coral_engine_mock.settings import MockSettings
 
 from coral.errors import EngineError
 from coral.hookspecs.engine import Engine
-from coral.testing.engine import EngineContract, asked
+from coral.testing.engine import EngineContract
+from coral.testing.engine_kv import asked
 from coral.testing.generation import Load
 from coral.testing.instance import stages
 from coral.types.hardware import Gpu

@@ -68,14 +68,18 @@ def export(
 
 
 def load(
-    cache: KvCache, blocks: Sequence[int], layers: Sequence[HeldLayer], pieces: Sequence[KvPiece]
+    cache: KvCache,
+    blocks: Sequence[int],
+    layers: Sequence[HeldLayer],
+    pieces: Sequence[KvPiece],
+    first: int,
 ) -> int:
-    """Writes the pieces' sections of these layers; returns how many tokens they make up.
+    """Writes the pieces' sections of these layers, tokens from `first` on; returns the position they reach.
 
     Other layers' sections are ignored. Raises EngineError, before anything is written, where tokens or heads
     that later tokens may attend to are missing, or a section is not of this cache's shape.
     """
-    tokens = max((piece.tokens for piece in pieces), default=0)
+    tokens = max([first, *(piece.tokens for piece in pieces)])
     capacity = len(blocks) * cache.block_size
     if tokens > capacity:
         raise EngineError(
@@ -83,7 +87,7 @@ def load(
         )
     places = {held.layer: held for held in layers}
     sections = [section for piece in pieces for section in piece.sections if section.layer in places]
-    _check(cache, places, sections, tokens)
+    _check(cache, places, sections, first, tokens)
     for section in sections:
         count, heads, width = section.shape
         if not count:
@@ -98,9 +102,11 @@ def load(
     return tokens
 
 
-def _check(cache: KvCache, places: dict[int, HeldLayer], sections: Sequence[KvSection], tokens: int) -> None:
+def _check(
+    cache: KvCache, places: dict[int, HeldLayer], sections: Sequence[KvSection], first: int, tokens: int
+) -> None:
     heads, width = cache.keys(0).shape[2:]
-    seen = {layer: np.zeros((tokens, heads), dtype=bool) for layer in places}
+    seen = {layer: np.zeros((tokens - first, heads), dtype=bool) for layer in places}
     for section in sections:
         count, part, size = section.shape
         where = f"KV of layer {section.layer}"
@@ -108,20 +114,23 @@ def _check(cache: KvCache, places: dict[int, HeldLayer], sections: Sequence[KvSe
             raise EngineError(
                 f"{where}: the torch engine takes no {section.kind} sections of {section.dtype}"
             )
-        dtype_of(section.dtype)
+        held_bytes = count * part * size * dtype_of(section.dtype).itemsize
+        for data in (section.k, section.v):
+            if memoryview(data).nbytes != held_bytes:
+                raise EngineError(f"{where} has {memoryview(data).nbytes} bytes, expected {held_bytes}")
         inside = section.token_start + count <= tokens and section.head_start + part <= heads
-        if size != width or not inside or min(section.token_start, section.head_start) < 0:
+        if size != width or not inside or section.token_start < first or section.head_start < 0:
             raise EngineError(
                 f"{where}: a section of shape {section.shape} at token {section.token_start}, head"
-                f" {section.head_start} does not fit {tokens} tokens of {heads} heads of {width}"
+                f" {section.head_start} does not fit tokens [{first}, {tokens}) of {heads} heads of {width}"
             )
-        seen[section.layer][section.token_start :, section.head_start :][:count, :part] = True
+        seen[section.layer][section.token_start - first :, section.head_start :][:count, :part] = True
     for layer, held in places.items():
-        first = max(0, tokens - held.window + 1) if held.window else 0
-        if not seen[layer][first:].all():
+        low = max(first, tokens - held.window + 1) if held.window else first
+        if not seen[layer][low - first :].all():
             raise EngineError(
-                f"KV of layer {layer}: tokens or heads are missing in [{first}, {tokens})",
-                mend="import every piece of the request at once",
+                f"KV of layer {layer}: tokens or heads are missing in [{low}, {tokens})",
+                mend="import the pieces of all layers and heads together",
             )
 
 

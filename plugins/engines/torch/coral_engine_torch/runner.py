@@ -42,10 +42,7 @@ class TorchStageRunner:
         if request.id in self._sequences:
             raise EngineError(f"request {request.id} is open already", mend="release it first")
         self._check_length(request.id, reserve)
-        vocab = self._loaded.arch.vocab
-        for token in (*request.prompt_ids, *request.generated):
-            if not 0 <= token < vocab:
-                raise EngineError(f"request {request.id}: token {token} is not in the vocabulary of {vocab}")
+        self._check_vocabulary(request.id, (*request.prompt_ids, *request.generated))
         blocks = self._cache.take(reserve)
         self._sequences[request.id] = Sequence(request, blocks, reserve, generated=list(request.generated))
 
@@ -97,11 +94,23 @@ class TorchStageRunner:
 
     def import_kv(self, request: str, pieces: Many[KvPiece]) -> None:
         sequence = self._sequence(request)
-        if sequence.computed:
+        if sequence.computed != sequence.imported:
             raise EngineError(
-                f"request {request} has computed {sequence.computed} tokens", mend="import first"
+                f"request {request} has computed {sequence.computed - sequence.imported} tokens",
+                mend="import first",
             )
-        sequence.computed = canonical.load(self._cache, sequence.blocks, self._layers, pieces)
+        reach = canonical.load(self._cache, sequence.blocks, self._layers, pieces, sequence.imported)
+        sequence.computed = sequence.imported = reach
+
+    def resume(self, request: str, tokens: Many[int]) -> None:
+        sequence = self._sequence(request)
+        if sequence.computed != sequence.known:
+            raise EngineError(
+                f"request {request} cannot go on: {sequence.computed} of {sequence.known} tokens are here",
+                mend="import the rest first",
+            )
+        self._check_vocabulary(request, tokens)
+        sequence.generated.extend(tokens)
 
     def release(self, requests: Many[str]) -> None:
         for request in requests:
@@ -133,6 +142,12 @@ class TorchStageRunner:
             raise EngineError(
                 f"request {request}: {tokens} tokens, at most {self._spec.max_model_len} fit a sequence"
             )
+
+    def _check_vocabulary(self, request: str, tokens: Many[int]) -> None:
+        vocab = self._loaded.arch.vocab
+        for token in tokens:
+            if not 0 <= token < vocab:
+                raise EngineError(f"request {request}: token {token} is not in the vocabulary of {vocab}")
 
     def _check(self, chunks: Many[Chunk]) -> list[Sequence]:
         """The chunks' sequences; EngineError before anything has changed."""

@@ -15,6 +15,7 @@ class Sequence:
     blocks: list[int]
     reserved: int
     computed: int = 0
+    imported: int = 0
     generated: list[int] = field(default_factory=list)
 
     @property

@@ -113,7 +113,7 @@ def test_incomplete_or_misshapen_kv_is_refused(
     with pytest.raises(EngineError, match="missing"):
         target.import_kv("a", [msgspec.structs.replace(whole, sections=whole.sections[1:])])
     target.import_kv("a", [whole])
-    with pytest.raises(EngineError, match="import first"):
+    with pytest.raises(EngineError, match="does not fit"):
         target.import_kv("a", [whole])
 
 
