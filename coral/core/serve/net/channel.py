@@ -1,9 +1,12 @@
 """The data plane between workers: a header that says everything, then the payload.
 
-A `Channel` is one worker's end. Headers (`Rows`, `Feed`) tell who sends, how many rows of which
-sequences, their dtype and shape, and a sequence number per sender and receiver, so that a receiver with
-several senders never guesses who comes next. How the payload travels is the implementation's; the
-headers always go by ZeroMQ. A slow receiver bounds its senders: rows are sent only on credit.
+A `Channel` is one worker's end. Headers (`Rows`, `Feed`, `Kv`) tell who sends, how many rows or tokens of
+which sequences, their dtype and shape, and a sequence number per sender and receiver, so that a receiver
+with several senders never guesses who comes next. How the payload travels is the implementation's; the
+headers always go by ZeroMQ. A slow receiver bounds its senders: rows and KV are sent only on credit.
+
+Within an instance every loss breaks the channel, and with it the instance. KV goes over links to nodes of
+other instances, which come and go: there a loss concerns the requests alone whose KV was under way.
 """
 
 from __future__ import annotations
@@ -15,19 +18,9 @@ import zmq
 from msgspec import Struct
 
 from coral.core.serve.net.messages.data import FedToken, Feed, Rows, RowsPart
+from coral.core.serve.net.messages.handover import Kv
 from coral.errors import CoralError
 from coral.types.stage import Buffer, HiddenRows
-
-ITEM_BYTES = {
-    "float64": 8,
-    "int64": 8,
-    "float32": 4,
-    "int32": 4,
-    "bfloat16": 2,
-    "float16": 2,
-    "uint8": 1,
-    "float8": 1,
-}
 
 
 class ChannelBroken(CoralError):
@@ -41,6 +34,16 @@ class Received(Struct, frozen=True, kw_only=True, eq=False):
     rows: HiddenRows | None = None
 
 
+class ReceivedKv(Struct, frozen=True, kw_only=True, eq=False):
+    """KV of a node of another instance; its sender gets credit when `done` is called.
+
+    `frames`: K and then V of each part of the header, in their order; the sizes have been checked.
+    """
+
+    header: Kv
+    frames: tuple[Buffer, ...]
+
+
 class Channel(Protocol):
     """One worker's end of the data plane; used by one thread."""
 
@@ -51,7 +54,8 @@ class Channel(Protocol):
 
     @property
     def sockets(self) -> Sequence[zmq.Socket[bytes]]:
-        """For a poller: whatever arrives shows on one of these, until `receive` is called."""
+        """For a poller: whatever arrives shows on one of these, until `receive` is called. They change
+        with `connect`, `link` and `unlink`."""
         ...
 
     def join(self, instance: str, generation: int) -> None:
@@ -78,30 +82,44 @@ class Channel(Protocol):
         """Tell a stage-0 node what was sampled; needs no credit."""
         ...
 
-    def receive(self, limit: int = 1_000) -> list[Received]:
+    def link(self, peers: Mapping[str, str]) -> None:
+        """Be ready to send KV to these nodes of other instances, by name and address; nothing waits for
+        them. A node that is linked at another address is linked anew."""
+        ...
+
+    def unlink(self, node: str) -> None:
+        """Cut a link with whatever is under way on it; its buffers are needed no longer. An unknown one is
+        ignored."""
+        ...
+
+    def may_send_to(self, node: str) -> bool:
+        """This node is linked and has credit left for another message of KV."""
+        ...
+
+    def send_kv(self, to: str, header: Kv, frames: Sequence[Buffer]) -> int:
+        """Send K and V of each part of the header; `sender` and `sequence` are set here. The number of the
+        message on its link: the buffers must not change until it is credited or the link is cut.
+
+        Raises ValueError where `to` has no credit left (see `may_send_to`), KeyError where it is not linked.
+        """
+        ...
+
+    def kv_credited(self, to: str) -> int:
+        """The number of the last message of KV that this receiver has credited; 0 = none.
+
+        Raises KeyError where it is not linked.
+        """
+        ...
+
+    def receive(self, limit: int = 1_000) -> list[Received | ReceivedKv]:
         """What has arrived, in each sender's order; never waits. Credit is taken in as well.
 
         Raises ChannelBroken where a sender's message is missing or doubled.
         """
         ...
 
-    def done(self, header: Rows) -> None:
-        """All rows of this message were used or dropped: its sender gets credit."""
+    def done(self, header: Rows | Kv) -> None:
+        """All of this message was used or dropped: its sender gets credit."""
         ...
 
     def close(self) -> None: ...
-
-
-def fault(header: Rows, payload_bytes: int) -> str | None:
-    """What is wrong with a message of rows, or None."""
-    rows, width = header.shape
-    size = ITEM_BYTES.get(header.dtype)
-    if size is None:
-        return f"unknown dtype {header.dtype!r}"
-    if rows < 1 or width < 1 or rows * width * size != payload_bytes:
-        return f"{payload_bytes} bytes are not {rows}×{width} of {header.dtype}"
-    if any(part.n < 1 or part.start < 0 for part in header.parts):
-        return "a part without rows"
-    if sum(part.n for part in header.parts) != rows:
-        return f"parts of {sum(part.n for part in header.parts)} rows, not {rows}"
-    return None

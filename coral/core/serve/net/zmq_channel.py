@@ -10,8 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 import zmq
 
-from coral.core.serve.net.channel import ChannelBroken, Received, fault
+from coral.core.serve.net.channel import ChannelBroken, Received, ReceivedKv
+from coral.core.serve.net.kv_links import KV_WINDOW, KvLinks
 from coral.core.serve.net.messages.data import Credit, FedToken, Feed, Rows, RowsPart
+from coral.core.serve.net.messages.handover import Kv
+from coral.core.serve.net.payload import fault, kv_fault
 from coral.core.serve.net.transport import HIGH_WATER, LINGER_MS, CurveClient, CurveServer
 from coral.core.serve.net.wire import decode, encode
 from coral.errors import ProtocolError
@@ -58,6 +61,7 @@ class ZmqChannel:
         server_keys: CurveServer | None = None,
         client_keys: CurveClient | None = None,
         window: int = WINDOW,
+        kv_window: int = KV_WINDOW,
     ) -> None:
         self._context = context
         self._node = node
@@ -74,6 +78,10 @@ class ZmqChannel:
         self._senders: Collection[str] | None = None
         self._out: dict[str, _Outgoing] = {}
         self._in: dict[str, _Incoming] = {}
+        self._links = KvLinks(context, node=node, keys=client_keys, window=kv_window)
+        self.link, self.unlink = self._links.link, self._links.unlink
+        self.may_send_to, self.send_kv = self._links.may_send_to, self._links.send_kv
+        self.kv_credited = self._links.kv_credited
         self.malformed = 0
         """Messages dropped: not of this instance, of a node that does not send here, or no message at all."""
 
@@ -83,8 +91,8 @@ class ZmqChannel:
 
     @property
     def sockets(self) -> list[zmq.Socket[bytes]]:
-        """For a poller: where rows, fed tokens and credit arrive."""
-        return [self._router, *(out.socket for out in self._out.values())]
+        """For a poller: where rows, fed tokens, KV and credit arrive."""
+        return [self._router, *(out.socket for out in self._out.values()), *self._links.sockets]
 
     def join(self, instance: str, generation: int) -> None:
         """Messages of any other instance or generation are dropped from now on."""
@@ -136,9 +144,10 @@ class ZmqChannel:
         )
         self._send(to, [encode(header)])
 
-    def receive(self, limit: int = 1_000) -> list[Received]:
+    def receive(self, limit: int = 1_000) -> list[Received | ReceivedKv]:
         self._take_credit()
-        received = []
+        self._links.take_credit()
+        received: list[Received | ReceivedKv] = []
         for _ in range(limit):
             try:
                 frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -149,10 +158,13 @@ class ZmqChannel:
                 received.append(message)
         return received
 
-    def done(self, header: Rows) -> None:
-        incoming = self._in[header.sender]
-        incoming.open.pop(header.sequence, None)
-        credited = incoming.rows - len(incoming.open)
+    def done(self, header: Rows | Kv) -> None:
+        if isinstance(header, Kv):
+            credited = header.sequence
+        else:
+            incoming = self._in[header.sender]
+            incoming.open.pop(header.sequence, None)
+            credited = incoming.rows - len(incoming.open)
         credit = Credit(
             instance=self._instance, generation=self._generation, sender=self._node, sequence=credited
         )
@@ -161,6 +173,7 @@ class ZmqChannel:
     def close(self) -> None:
         for out in self._out.values():
             out.socket.close(linger=LINGER_MS)
+        self._links.close()
         self._router.close(linger=LINGER_MS)
 
     def _send(self, to: str, frames: list[Buffer]) -> None:
@@ -169,13 +182,15 @@ class ZmqChannel:
         except zmq.Again as error:
             raise ChannelBroken(f"{to} takes no more messages from {self._node}") from error
 
-    def _read(self, frames: Sequence[zmq.Frame]) -> Received | None:
+    def _read(self, frames: Sequence[zmq.Frame]) -> Received | ReceivedKv | None:
         try:
             peer = frames[0].bytes.decode()
             header = decode(frames[1].bytes)
         except (IndexError, UnicodeDecodeError, ProtocolError):
             self.malformed += 1
             return None
+        if isinstance(header, Kv):
+            return self._read_kv(peer, header, frames[2:])
         ours = (
             isinstance(header, Rows | Feed)
             and header.sender == peer
@@ -203,6 +218,19 @@ class ZmqChannel:
         incoming.open[header.sequence] = None
         rows = HiddenRows(dtype=header.dtype, shape=header.shape, data=payload)
         return Received(header=header, rows=rows)
+
+    def _read_kv(self, peer: str, header: Kv, frames: Sequence[zmq.Frame]) -> ReceivedKv | None:
+        """A peer of another instance breaks nothing here: what does not fit is dropped."""
+        ours = (header.sender, header.instance, header.generation) == (
+            peer,
+            self._instance,
+            self._generation,
+        )
+        payload = tuple(frame.buffer for frame in frames)
+        if not ours or kv_fault(header, [data.nbytes for data in payload]) is not None:
+            self.malformed += 1
+            return None
+        return ReceivedKv(header=header, frames=payload)
 
     def _take_credit(self) -> None:
         for out in self._out.values():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import zmq
 
 from coral.core.plugins import load_plugins
-from coral.core.serve.net.channel import Channel
+from coral.core.serve.net.channel import Channel, ReceivedKv
 from coral.core.serve.net.messages.data import FedToken, Rows, RowsPart, Tokens
 from coral.core.serve.net.transport import Dealer, Push
 from coral.core.serve.net.wire import (
@@ -110,7 +110,10 @@ class WorkerProcess:
             self._obey(message)
         if self._stage is not None:
             for received in self._channel.receive():
-                self._stage.arrive(received)
+                if isinstance(received, ReceivedKv):
+                    self._channel.done(received.header)
+                else:
+                    self._stage.arrive(received)
             if self._can_step():
                 self._beat.step_since = time.monotonic()
                 self._stage.step()

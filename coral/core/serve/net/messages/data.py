@@ -58,7 +58,10 @@ class Feed(Message, frozen=True, kw_only=True, tag="feed"):
 
 
 class Credit(Message, frozen=True, kw_only=True, tag="credit"):
-    """`sender`, who receives rows, has used or dropped `sequence` messages of rows of this peer so far."""
+    """`sender`, who receives rows, has used or dropped `sequence` messages of rows of this peer so far.
+
+    On a link between instances: it has taken all messages of KV up to number `sequence`.
+    """
 
     instance: str
     generation: int

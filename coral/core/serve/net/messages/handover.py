@@ -141,14 +141,17 @@ class KvPart(Struct, frozen=True, kw_only=True, array_like=True):
 class Kv(Message, frozen=True, kw_only=True, tag="kv"):
     """Tokens `[start, end)` of some layers of one request, to a node of another instance.
 
-    `instance`, `generation` and `attempt` are the receiver's; `sender` is a node of the instance that
-    computed it. `known`: tokens of which KV will come in all.
+    `instance`, `generation` and `attempt` are the receiver's; `sender` names the link that it comes by: a
+    node of the instance that computed it, `#`, and a number. `known`: tokens of which KV will come in all.
+    Every layer in it is there with all its heads, in one or several parts, and all parts end at `end`; a part
+    of a windowed layer starts later than `start` where nothing before can still be attended to.
     """
 
     instance: str
     generation: int
-    sender: str
-    sequence: int
+    sender: str = ""
+    sequence: int = 0
+    """Counts the messages of KV on this link from 1; the channel sets it, and `sender`."""
     request: str
     attempt: int
     start: int
