@@ -12,6 +12,7 @@
     │   ├── UnknownDegree           nothing is known of a tensor parallel degree
     │   └── BrokenRun               a measuring run of an engine failed
     ├── LibraryError                a template library is missing, stale or damaged
+    ├── StoreError                  what outlives the coordinator cannot be read or written
     ├── SolverError                 a solver failed, aborted, or its answer does not hold
     ├── CloudError
     │   ├── NoCapacity              the offer cannot be had now
@@ -101,6 +102,10 @@ class BrokenRun(ProfileError):
 
 
 class LibraryError(CoralError):
+    pass
+
+
+class StoreError(CoralError):
     pass
 
 
