@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from coral.core.operate.lifecycle import InstanceState, MachineState
@@ -11,7 +13,9 @@ from coral.core.operate.reconcile import (
     HeldMachine,
     Rent,
     StartInstance,
-    reconcile,
+)
+from coral.core.operate.reconcile import (
+    reconcile as schedule,
 )
 from coral.core.operate.slots import Claim
 from coral.types.hardware import Domain, Machine, MachineType, Node, NodeType
@@ -20,6 +24,14 @@ from coral.types.placement import Placement, Stage, StageNode, Template
 from coral.types.plan import Plan, PlannedInstances, PlannedMachines
 
 HERE = Domain("local", "here")
+
+
+def reconcile(
+    plan: Plan, machines: Sequence[HeldMachine], instances: Sequence[HeldInstance]
+) -> tuple[Action, ...]:
+    return schedule(plan, machines, instances).actions
+
+
 KIND = MachineType(name="pair", gpu="A", gpus=2)
 
 
@@ -202,7 +214,9 @@ def test_an_instance_that_is_in_the_way_goes_and_one_like_it_starts_elsewhere() 
     actions = reconcile(wanted, held, running)
     starts = [action for action in actions if isinstance(action, StartInstance)]
     assert [(start.template.model, start.claim.machines) for start in starts] == [("m", ("m2",))]
-    assert DrainInstance(instance="a") in actions  # the large one waits for its place
+    assert DrainInstance(instance="a") not in actions, "its successor serves first"
+    ready = [*running, instance("c", small, "m2", (1,))]
+    assert reconcile(wanted, held, ready) == (DrainInstance(instance="a"),)
     after = [instance("b", other, "m2", (0,)), instance("c", small, "m2", (1,))]
     (start,) = reconcile(wanted, held, after)
     assert isinstance(start, StartInstance)

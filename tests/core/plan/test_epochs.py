@@ -49,7 +49,7 @@ class Site:
 
     def carry_out(self, plan: Plan) -> None:
         for _ in range(60):
-            actions = reconcile(plan, list(self.machines.values()), list(self.instances.values()))
+            actions = reconcile(plan, list(self.machines.values()), list(self.instances.values())).actions
             if not actions:
                 return
             for action in actions:

@@ -7,7 +7,8 @@ from itertools import pairwise, product
 import pytest
 from msgspec.structs import replace
 
-from coral.core.operate.slots import claim, free_slots
+from coral.core.operate.claiming import claim
+from coral.core.operate.slots import Wanted, free_slots
 from coral.core.plan.planners.cauchy import build as build_cauchy
 from coral.core.plan.planners.cauchy_options import CauchyOptions
 from coral.core.plan.planners.coral import build as build_coral
@@ -228,7 +229,10 @@ def running(plan: Plan, some: World) -> World:
         for n in range(one.kept + one.new)
     ]
     wanted = [one for one in plan.instances for _ in range(one.count)]
-    claims = claim([(one.template.placement, one.domain) for one in wanted], free_slots(machines, ()))
+    claims = claim(
+        [Wanted(placement=one.template.placement, domain=one.domain) for one in wanted],
+        free_slots(machines, ()),
+    )
     live = []
     for number, (one, taken) in enumerate(zip(wanted, claims, strict=True)):
         assert taken is not None
