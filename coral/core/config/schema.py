@@ -291,6 +291,8 @@ class ServeSection(Options):
     """How long an instance may take to become ready."""
     drain_timeout: Annotated[Duration, Field(gt=0)] = 30.0
     """How long running requests may take to finish when an instance or the system ends."""
+    floor: Annotated[Float, Field(ge=0, le=1)] = 0.5
+    """Share of what a plan serves of a model that stays served while one plan follows another."""
     trusted_network: Bool = False
     """Whether payloads between machines may go unencrypted."""
 

@@ -33,13 +33,23 @@ from coral.types.placement import Placement, Stage, StageNode, Template
 from coral.types.plan import Plan, PlannedInstances, PlannedMachines
 
 HERE = Domain("local", "here")
+SIZES = (("a1", "A", 1, 1.0), ("a2", "A", 2, 1.8), ("a4", "A", 4, 3.0), ("b2", "B", 2, 0.7))
 KINDS = {
     name: (MachineType(name=name, gpu=gpu, gpus=gpus), price)
-    for name, gpu, gpus, price in (("a1", "A", 1, 1.0), ("a2", "A", 2, 1.8), ("a4", "A", 4, 3.0), ("b2", "B", 2, 0.7))
+    for name, gpu, gpus, price in (
+        ("a1", "A", 1, 1.0),
+        ("a2", "A", 2, 1.8),
+        ("a4", "A", 4, 3.0),
+        ("b2", "B", 2, 0.7),
+    )
 }
 
+TURNING = (MachineState.ORDERED, MachineState.DRAINING)
 
-def template(model: str, phase: Phase, sizes: Sequence[tuple[str, int]], throughput: float, layers: int) -> Template:
+
+def template(
+    model: str, phase: Phase, sizes: Sequence[tuple[str, int]], throughput: float, layers: int
+) -> Template:
     """One stage a node. `layers` tells apart what is alike otherwise."""
     nodes = [StageNode(node_type=NodeType(gpu, size), throughput=throughput) for gpu, size in sizes]
     cuts = [*range(len(nodes)), layers]
@@ -140,7 +150,9 @@ def change(draw: Random, *, machines: int, instances: int, apart: bool, tight: b
         if kind in released:  # it would have kept that machine
             del fresh[id]
     after = _Board({**keep, **fresh})
-    stays = [one for one in running.values() if set(one.claim.machines) <= keep.keys() and draw.random() < 0.3]
+    stays = [
+        one for one in running.values() if set(one.claim.machines) <= keep.keys() and draw.random() < 0.3
+    ]
     for one in stays:
         after.take(one.claim)
     new: list[Template] = []
@@ -149,22 +161,27 @@ def change(draw: Random, *, machines: int, instances: int, apart: bool, tight: b
         if after.place(draw, wanted) is not None:
             new.append(wanted)
     plan = _plan(keep, fresh, stays, new, running)
-    cost = lambda ids: sum(KINDS[kind][1] for kind in ids.values())  # noqa: E731
-    least = max(cost(held), cost({**keep, **fresh}))
-    budget = draw.choice((None, least, least + 1.0, cost({**held, **fresh})))
+    least = max(_cost(held), _cost({**keep, **fresh}))
+    budget = draw.choice((None, least, least + 1.0, _cost({**held, **fresh})))
     most = Counter(held.values()) + Counter(fresh.values())
     supply = {
         OfferKey(kind, HERE, "on_demand"): Supply(machine_type=KINDS[kind][0], most=number)
         for kind, number in most.items()
     }
     asked = {model: Asked(input_tokens=2.0, output_tokens=1.0) for model in "mn"}
-    bounds = Bounds(supply=supply, budget_usd_h=budget, floor=draw.choice((0.5, 0.5, 0.25, 0.75)), asked=asked)
+    bounds = Bounds(
+        supply=supply, budget_usd_h=budget, floor=draw.choice((0.5, 0.5, 0.25, 0.75)), asked=asked
+    )
     return Change(
         machines={id: machine(id, kind) for id, kind in held.items()},
         instances=running,
         plan=plan,
         bounds=bounds,
     )
+
+
+def _cost(machines: dict[str, str]) -> float:
+    return sum(KINDS[kind][1] for kind in machines.values())
 
 
 def _plan(
@@ -288,8 +305,16 @@ class Walk:
     def _happen(self) -> bool:
         """One thing or more of those that are on their way; False where nothing is."""
         waiting = [
-            *(id for id, one in self.machines.items() if one.state in (MachineState.ORDERED, MachineState.DRAINING)),
-            *(id for id, one in self.instances.items() if one.holding and one.state is not InstanceState.READY),
+            *(
+                id
+                for id, one in self.machines.items()
+                if one.state in (MachineState.ORDERED, MachineState.DRAINING)
+            ),
+            *(
+                id
+                for id, one in self.instances.items()
+                if one.holding and one.state is not InstanceState.READY
+            ),
         ]
         if not waiting:
             return False

@@ -14,6 +14,7 @@ from coral.core.operate.lifecycle import InstanceState
 from coral.core.operate.reconcile import (
     INSTANCE_WANTED,
     MACHINE_HELD,
+    Bounds,
     DrainInstance,
     EndMachine,
     Rent,
@@ -21,6 +22,7 @@ from coral.core.operate.reconcile import (
     reconcile,
     template_key,
 )
+from coral.core.operate.served import Asked
 from coral.core.serve.coordinator.control import Control, Peer
 from coral.core.serve.coordinator.instances import Instances, Launches, LiveInstance
 from coral.core.serve.coordinator.journal import Journal
@@ -69,6 +71,7 @@ class ControllerOptions(Struct, frozen=True, kw_only=True):
     every_s: float
     start_timeout_s: float
     drain_timeout_s: float
+    floor: float = 0.5
     planner_patience_s: float = 60.0
 
 
@@ -115,6 +118,7 @@ class Controller:
         self._stopped = False
         self._ticked = now()
         self._setbacks: dict[bytes, Setback] = {}
+        self._notes: tuple[str, ...] = ()
         self.machines = Machines(
             clouds, agent, control, self, journal, boot_timeout_s=options.start_timeout_s, now=now
         )
@@ -158,7 +162,7 @@ class Controller:
             self._kicked.cancel()
 
     async def view(self) -> View:
-        offers = await self.machines.offers()
+        offers = await self.machines.market.offers()
         return View(
             models=tuple(self.models),
             offers=tuple(offers),
@@ -229,7 +233,12 @@ class Controller:
         if self.plan is None or self._stopped:
             return
         held = self.instances.held(self._requests.loads())
-        for action in reconcile(self.plan, self.machines.held(), held):
+        schedule = reconcile(self.plan, self.machines.held(), held, self._bounds())
+        for note in schedule.notes:
+            if note not in self._notes:
+                self._journal.say("plan", note)
+        self._notes = schedule.notes
+        for action in schedule.actions:
             match action:
                 case Rent(offer=offer):
                     self.machines.rent(offer)
@@ -244,6 +253,22 @@ class Controller:
         ready = [one for one in self.instances.all().values() if one.state is InstanceState.READY]
         if not self.up.done() and 0 < wanted <= len(ready):
             self.up.set_result(None)
+
+    def _bounds(self) -> Bounds:
+        options = self._options.plan
+        return Bounds(
+            supply=self.machines.market.supply(),
+            budget_usd_h=options.budget_usd_h,
+            floor=self._options.floor,
+            asked={
+                model.name: Asked(
+                    requests_per_s=model.demand.requests_per_s / options.target_utilization,
+                    input_tokens=model.demand.input_tokens,
+                    output_tokens=model.demand.output_tokens,
+                )
+                for model in self.models
+            },
+        )
 
     def _start(self, start: StartInstance) -> None:
         if not all(self.machines.reachable(machine) for machine in start.claim.machines):

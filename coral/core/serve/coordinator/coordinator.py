@@ -258,6 +258,7 @@ class Coordinator:
                 every_s=config.plan.every,
                 start_timeout_s=serve.start_timeout,
                 drain_timeout_s=serve.drain_timeout,
+                floor=serve.floor,
                 planner_patience_s=answer_s(config),
             ),
             tokens_address=self._tokens.address,

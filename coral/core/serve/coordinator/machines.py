@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
-
-from msgspec.structs import replace
 
 from coral.core.operate.lifecycle import MachineCommand, MachineEvent, MachineState, machine_step
 from coral.core.operate.reconcile import HeldMachine, OfferKey
 from coral.core.serve.coordinator.control import Control, Peer
 from coral.core.serve.coordinator.journal import Journal
+from coral.core.serve.coordinator.market import Market
 from coral.core.serve.net.wire import AgentHello, Heartbeat, Message
 from coral.errors import CloudError, CoralError
 from coral.hookspecs.cloud import Cloud, RentOrder
@@ -23,8 +23,6 @@ from coral.types.hardware import Machine, Offer
 SILENCE_S = 10.0
 UNREACHABLE_S = 3.0
 """An agent whose connection is gone for so long is dead, whenever it was heard last."""
-COOL_DOWN_S = 60.0
-"""An offer whose order has failed is not ordered again within this time, and counts as not obtainable."""
 RELEASE_AGAIN_S = 30.0
 """A machine that its cloud did not take back is given back again after this time, until it is gone."""
 KEEP_ENDED = 50
@@ -98,22 +96,9 @@ class Machines:
         self._now = now
         self._all: dict[str, LiveMachine] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._cloud_of: dict[OfferKey, tuple[Cloud, Offer]] = {}
-        self._cooling: dict[OfferKey, float] = {}
+        self.market = Market(clouds, self._held_of, now=now)
 
     # ------------------------------------------------------------ what there is
-
-    async def offers(self) -> list[Offer]:
-        """All clouds' offers; one that has just had no capacity counts as having none for a while."""
-        found: list[Offer] = []
-        for cloud in self._clouds:
-            for offer in await cloud.offers():
-                key = OfferKey(offer.machine_type.name, offer.domain, offer.market)
-                self._cloud_of[key] = (cloud, offer)
-                if self._cooling.get(key, 0.0) > self._now():
-                    offer = _without_capacity(offer)
-                found.append(offer)
-        return found
 
     def held(self) -> list[HeldMachine]:
         return [HeldMachine(machine=one.machine, state=one.state) for one in self._all.values()]
@@ -137,9 +122,9 @@ class Machines:
     # ------------------------------------------------------------ what to do
 
     def rent(self, key: OfferKey) -> None:
-        if self._cooling.get(key, 0.0) > self._now():
+        if self.market.is_cooling(key):
             return
-        cloud, offer = self._cloud_of[key]
+        cloud, offer = self.market.find(key)
         one = LiveMachine(f"order-{uuid.uuid4().hex[:12]}", offer, cloud, self._now())
         self._all[one.id] = one
         self._journal.say("machine", f"renting {offer.machine_type.name} in {offer.domain}")
@@ -221,6 +206,9 @@ class Machines:
 
     # ------------------------------------------------------------ inside
 
+    def _held_of(self) -> Counter[OfferKey]:
+        return Counter(OfferKey.of(one.machine) for one in self.living())
+
     def _step(self, one: LiveMachine, event: MachineEvent, *, release: bool = True) -> None:
         before = one.state
         one.state, commands = machine_step(one.state, event)
@@ -245,11 +233,12 @@ class Machines:
         try:
             machine = await one.cloud.rent(order)
         except Exception as error:  # a cloud is anyone's: whatever it raises, nothing was rented
-            self._cooling[key] = self._now() + COOL_DOWN_S
-            one.reason = _words(error)
+            pause_s = self.market.refused(key, error)
+            one.reason = f"{_words(error)}; {key} is left alone for {pause_s:g} s"
             unwanted = one.state is MachineState.DRAINING
             self._step(one, MachineEvent.GIVEN_BACK if unwanted else MachineEvent.REFUSED)
             return
+        self.market.rented(key)
         del self._all[one.order]
         one.machine = machine
         self._all[machine.id] = one
@@ -288,7 +277,3 @@ class Machines:
 
 def _words(error: Exception) -> str:
     return error.message if isinstance(error, CoralError) else f"{type(error).__name__}: {error}"
-
-
-def _without_capacity(offer: Offer) -> Offer:
-    return replace(offer, obtainable=0)

@@ -14,9 +14,10 @@ from coral.core.operate.lifecycle import MachineState
 from coral.core.operate.reconcile import OfferKey
 from coral.core.serve.coordinator.control import Control
 from coral.core.serve.coordinator.journal import Journal
-from coral.core.serve.coordinator.machines import COOL_DOWN_S, RELEASE_AGAIN_S, Machines
+from coral.core.serve.coordinator.machines import RELEASE_AGAIN_S, Machines
+from coral.core.serve.coordinator.market import COOL_DOWN_S, QUOTA_S
 from coral.core.serve.net.wire import AgentHello
-from coral.errors import CloudError
+from coral.errors import CloudError, NoCapacity, QuotaExceeded
 from coral.hookspecs.cloud import Notice, RentOrder
 from coral.hookspecs.engine import Launch
 from coral.types.hardware import Domain, Gpu, Machine, MachineType, Offer
@@ -100,7 +101,7 @@ class World:
         )  # fmt: skip
 
     async def rented(self) -> None:
-        await self.machines.offers()
+        await self.machines.market.offers()
         self.machines.rent(KEY)
         await asyncio.sleep(0.01)
 
@@ -154,9 +155,44 @@ def test_an_order_that_fails_in_any_way_is_over_and_not_repeated_at_once(
         assert order.state is MachineState.LOST
         assert str(fault) in order.reason
         assert world.owner.replans == 1
-        assert [offer.obtainable for offer in await world.machines.offers()] == [0]
+        assert [offer.obtainable for offer in await world.machines.market.offers()] == [0]
         world.now = COOL_DOWN_S + 1
-        assert [offer.obtainable for offer in await world.machines.offers()] == [5]
+        assert [offer.obtainable for offer in await world.machines.market.offers()] == [5]
+        world.close()
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("fault", "first_s"),
+    [(NoCapacity("none is free"), COOL_DOWN_S), (QuotaExceeded("your quota is 4"), QUOTA_S)],
+)
+def test_an_offer_that_is_refused_again_is_left_alone_for_longer(
+    tmp_path: Path, fault: CloudError, first_s: float
+) -> None:
+    """Until one can be had; a quota changes more slowly than what is free."""
+
+    async def body() -> None:
+        cloud = FailingCloud()
+        cloud.rent_fault = fault
+        world = World(tmp_path, cloud)
+        await world.rented()
+        for pause_s in (first_s, 2 * first_s, 4 * first_s):
+            world.now += pause_s - 1
+            world.machines.rent(KEY)  # refused without asking its cloud
+            assert world.machines.market.supply()[KEY].most == 0
+            world.now += 1
+            assert world.machines.market.supply()[KEY].most == 5
+            await world.rented()
+        assert world.owner.replans == 4
+        world.now += 8 * first_s
+        cloud.rent_fault = None
+        await world.rented()
+        cloud.rent_fault = fault
+        await world.rented()
+        assert world.machines.market.supply()[KEY].most == 1, "the one that is held"
+        world.now += first_s
+        assert not world.machines.market.is_cooling(KEY)
         world.close()
 
     asyncio.run(body())
