@@ -16,10 +16,17 @@ from coral.types.stage import Chunk, EngineStats, KvCapacity, KvPiece, StepResul
 
 
 class Launch(Struct, frozen=True, kw_only=True):
-    """How to start a process of the engine: `argv` complete, `env` added to the parent's."""
+    """How to start a process of the engine: `argv` complete, `env` added to the parent's.
+
+    `preload`: modules that the process imports anyway, safe to fork after (they start no thread and open no
+    device). Where given, and `argv` is of the form (interpreter, `-m`, module, …), the process may be forked
+    from one that has imported them, which takes milliseconds in place of seconds. Device variables of `env`
+    (CUDA_VISIBLE_DEVICES and the like) are set after the fork, all others before the imports.
+    """
 
     argv: tuple[str, ...]
     env: dict[str, str] = {}
+    preload: tuple[str, ...] = ()
 
 
 class EngineCapabilities(Struct, frozen=True, kw_only=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import msgspec
+
 from coral.errors import EngineError
 from coral.hookspecs.engine import Launch
 
@@ -21,4 +23,4 @@ def in_environment(launch: Launch, python: str | None, engine: str) -> Launch:
             mend="remove `python` from the engine's section",
         )
     argv = tuple(python if word == sys.executable else word for word in launch.argv)
-    return Launch(argv=argv, env=launch.env)
+    return msgspec.structs.replace(launch, argv=argv)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 import time
 from pathlib import Path
@@ -12,7 +11,8 @@ from pathlib import Path
 import zmq
 
 import coral
-from coral.core.serve.agent.child import Child
+from coral.core.serve.agent.child import Child, become_subreaper
+from coral.core.serve.agent.starting import Starting
 from coral.core.serve.net.wire import (
     AgentHello,
     AnyMessage,
@@ -54,6 +54,7 @@ class Agent:
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self._reading: dict[int, Child] = {}
+        self._starting = Starting(logs, self._has_started, self._not_started, self._say)
         self._leaving = ""
         self._leave_grace_s = LEAVE_GRACE_S
         self._heard = time.monotonic()
@@ -63,6 +64,7 @@ class Agent:
         self._leaving = self._leaving or reason
 
     def run(self) -> None:
+        become_subreaper()
         self._say(f"dials the coordinator, grace {self._grace_s:g} s")
         self._hello()
         beat_at = memory_at = 0.0
@@ -88,8 +90,10 @@ class Agent:
 
     def _turn(self) -> None:
         """Wait up to a tick; read output, messages, and who has ended."""
-        for source, _ in self._poller.poll(TICK_MS):
-            if isinstance(source, int) and not self._reading[source].read():
+        for source, _ in self._polled():
+            if source in self._starting.fds:
+                self._starting.read(source)
+            elif isinstance(source, int) and not self._reading[source].read():
                 self._forget_output(self._reading[source])
         while True:
             try:
@@ -102,6 +106,8 @@ class Agent:
             except ProtocolError as error:
                 self._say(f"ignores a message: {error}")
         now = time.monotonic()
+        self._starting.tick(now)
+        self._starting.reap({child.pid for child in self._children.values()})
         for child in list(self._children.values()):
             child.enforce(now)
             if (code := child.ended()) is not None:
@@ -114,6 +120,17 @@ class Agent:
                     )
                 )
 
+    def _polled(self) -> list[tuple[object, int]]:
+        """What is readable within a tick; warmed processes come and go, so they are asked for each time."""
+        warmed = self._starting.fds
+        for fd in warmed:
+            self._poller.register(fd, zmq.POLLIN)
+        try:
+            return list(self._poller.poll(TICK_MS))
+        finally:
+            for fd in warmed:
+                self._poller.unregister(fd)
+
     def _do(self, message: AnyMessage) -> None:
         match message:
             case StartProcess():
@@ -121,6 +138,8 @@ class Agent:
             case StopProcess(process=name, grace_s=grace_s):
                 if name in self._children:
                     self._children[name].stop(grace_s, time.monotonic(), "asked to end")
+                else:
+                    self._starting.cancel(name, "asked to end")
             case Shutdown(grace_s=grace_s, reason=reason):
                 self._leave_grace_s = grace_s
                 self.leave(reason or "asked to leave")
@@ -135,22 +154,20 @@ class Agent:
             self._send(
                 ProcessExited(process=name, pid=0, code=125, reason=f"the agent leaves: {self._leaving}")
             )
-            return
-        if name in self._children:
+        elif name in self._children:
             self._send(ProcessStarted(process=name, pid=self._children[name].pid))
-            return
-        file = re.sub(r"[^A-Za-z0-9._-]+", "-", name) + ".log"
-        try:
-            child = Child(message, self._logs / file)
-        except OSError as error:
-            reason = f"cannot start {message.argv[0]}: {error.strerror or error}"
-            self._send(ProcessExited(process=name, pid=0, code=127, reason=reason))
-            return
-        self._children[name] = child
+        else:
+            self._starting.start(message, time.monotonic())
+
+    def _has_started(self, child: Child, how: str) -> None:
+        self._children[child.name] = child
         self._reading[child.output] = child
         self._poller.register(child.output, zmq.POLLIN)
-        self._say(f"started {name}, pid {child.pid}")
-        self._send(ProcessStarted(process=name, pid=child.pid))
+        self._say(f"started {child.name}, pid {child.pid}{how}")
+        self._send(ProcessStarted(process=child.name, pid=child.pid))
+
+    def _not_started(self, name: str, code: int, reason: str) -> None:
+        self._send(ProcessExited(process=name, pid=0, code=code, reason=reason))
 
     def _forget_output(self, child: Child) -> None:
         for descriptor in [fd for fd, owner in self._reading.items() if owner is child]:
@@ -166,6 +183,7 @@ class Agent:
     def _end_all(self) -> None:
         """Terminate, then kill: bounded by the leave grace and the time the kernel needs."""
         self._say(f"leaves: {self._leaving or 'an error'}")
+        self._starting.close()
         now = time.monotonic()
         for child in self._children.values():
             child.stop(self._leave_grace_s, now, self._leaving)

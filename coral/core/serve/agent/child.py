@@ -13,6 +13,7 @@ from coral.core.serve.agent.memory import anonymous_bytes
 from coral.core.serve.net.wire import StartProcess
 
 PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 READ_BYTES = 1 << 16
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -22,44 +23,56 @@ def _die_with_parent() -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
+def become_subreaper() -> None:
+    """What our children leave behind becomes ours, and so does what is forked for us twice."""
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def exit_code(status: os.waitid_result) -> int:
     """As `subprocess` counts: negative for a signal."""
     return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
 
 
 class Child:
-    """Started in a process group of its own, so that what it starts ends with it.
+    """A process of ours in a process group of its own, so that what it starts ends with it.
 
-    Raises OSError where the program cannot be started.
+    `pid` must be a child of this process; `output`, where its output comes from, is owned from now on.
     """
 
-    def __init__(self, start: StartProcess, log: Path) -> None:
+    def __init__(self, start: StartProcess, pid: int, output: int, log: Path) -> None:
         self.name = start.process
         self.memory_bytes = start.memory_bytes
+        self.pid = pid
+        self.output = output
+        """File descriptor that becomes readable when it has written."""
         self.reason = ""
         self._kill_at: float | None = None
-        self._process = subprocess.Popen(
-            start.argv,
-            env={**os.environ, **start.env},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            process_group=0,
-            preexec_fn=_die_with_parent,  # one call into libc, bound before the fork
-        )
-        assert self._process.stdout is not None
-        self._pipe = self._process.stdout
-        os.set_blocking(self._pipe.fileno(), False)
+        self._process: subprocess.Popen[bytes] | None = None
+        os.set_blocking(output, False)
         self._log = BoundedLog(log)
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def output(self) -> int:
-        """File descriptor that becomes readable when it has written."""
-        return self._pipe.fileno()
+    @classmethod
+    def started(cls, start: StartProcess, log: Path) -> Child:
+        """A fresh process. Raises OSError where the program cannot be started."""
+        output, writer = os.pipe()
+        try:
+            process = subprocess.Popen(
+                start.argv,
+                env={**os.environ, **start.env},
+                stdin=subprocess.DEVNULL,
+                stdout=writer,
+                stderr=writer,
+                process_group=0,
+                preexec_fn=_die_with_parent,  # one call into libc, bound before the fork
+            )
+        except OSError:
+            os.close(output)
+            raise
+        finally:
+            os.close(writer)
+        child = cls(start, process.pid, output, log)
+        child._process = process
+        return child
 
     def read(self) -> bool:
         """Take what it has written. False when it has closed its output."""
@@ -98,11 +111,15 @@ class Child:
         if status is None:
             return None
         self._signal(signal.SIGKILL)  # while its zombie still holds the id of the group
-        self._process.wait()
+        code = exit_code(status)
+        if self._process is not None:
+            self._process.wait()
+        else:
+            os.waitpid(self.pid, 0)
         self.read()
-        self._pipe.close()
+        os.close(self.output)
         self._log.close()
-        return exit_code(status)
+        return code
 
     def tail(self) -> str:
         return self._log.tail()

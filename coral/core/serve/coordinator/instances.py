@@ -329,7 +329,13 @@ class Instances:
             return  # it has failed meanwhile: what is started now would be nobody's
         node = "" if name == SCHEDULER else name
         full = f"{one.id}/{name}" if name == SCHEDULER else name
-        start = StartProcess(process=full, argv=launch.argv, env=launch.env, memory_bytes=limit_bytes)
+        start = StartProcess(
+            process=full,
+            argv=launch.argv,
+            env=launch.env,
+            memory_bytes=limit_bytes,
+            preload=launch.preload,
+        )
         one.processes[full] = LiveProcess(name=full, machine=machine, node=node)
         if not self._owner.send_agent(machine, start):
             one.processes[full].ended = True

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from coral.core.operate.slots import Claim
 from coral.core.plugins.interpreter import in_environment
 from coral.core.serve import instance as scheduler_process
@@ -14,6 +16,8 @@ from coral.hookspecs.engine import Engine, Launch
 from coral.types.hardware import Gpu
 from coral.types.placement import Template
 
+WORKER = "coral.core.serve.worker.process"
+SCHEDULER = "coral.core.serve.instance.scheduler"
 GENERATION = 1
 """Of every instance: one that fails is followed by another under a new id."""
 
@@ -61,7 +65,7 @@ class EngineLaunches:
             start_timeout_s=self._start_timeout_s,
             grace_s=self._grace_s,
         )
-        return Launch(argv=(sys.executable, *arguments))
+        return Launch(argv=(sys.executable, *arguments), preload=(SCHEDULER,))
 
     def worker(self, layout: InstanceLayout, seat: int, scheduler_address: str) -> Launch:
         spec = layout.seats[seat].spec
@@ -72,4 +76,6 @@ class EngineLaunches:
             grace_s=self._grace_s,
         )
         launch = self._engines[spec.model].launch(arguments, threads=spec.threads, devices=spec.devices)
+        if launch.preload:
+            launch = replace(launch, preload=(WORKER, *launch.preload))
         return in_environment(launch, self._models[spec.model].python, spec.engine)

@@ -14,6 +14,8 @@ from coral.types.hardware import Gpu
 from coral.types.model import ModelShape
 from coral_engine_mock.options import MockOptions
 
+PRELOAD = ("coral_engine_mock.runner",)
+
 
 class MockEngine:
     def __init__(self, options: MockOptions) -> None:
@@ -32,7 +34,7 @@ class MockEngine:
 
     def launch(self, worker_argv: Sequence[str], *, threads: int, devices: Sequence[int]) -> Launch:
         env = {"OMP_NUM_THREADS": str(threads)}
-        return Launch(argv=(sys.executable, *worker_argv), env=env)
+        return Launch(argv=(sys.executable, *worker_argv), env=env, preload=PRELOAD)
 
     def measure(self, shape: ModelShape, gpu: Gpu, dtype: str) -> Launch | None:
         task = {

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DTYPES = ("float32", "bfloat16", "float16")
 MAX_STEP_TOKENS = 512
 MAX_STEP_REQUESTS = 64
+PRELOAD = ("coral_engine_torch.runner",)
 
 
 class TorchEngine:
@@ -46,7 +47,7 @@ class TorchEngine:
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, devices)),
         }
-        return Launch(argv=(sys.executable, *worker_argv), env=env)
+        return Launch(argv=(sys.executable, *worker_argv), env=env, preload=PRELOAD)
 
     def measure(self, shape: ModelShape, gpu: Gpu, dtype: str) -> Launch | None:
         if gpu.kind == "rocm":

@@ -207,3 +207,115 @@ def test_a_log_that_cannot_be_written_costs_its_bytes_alone(tmp_path: Path) -> N
     log.close()
     assert path.read_text() == "[13 bytes are lost: No space left on device]\nfourth\n"
     BoundedLog(Path("/proc/none/x")).write(b"nowhere")  # not even its folder
+
+
+FORKED = (sys.executable, "-m", "coral.testing.forked")
+PRELOAD = ("coral.core.serve.net.wire",)
+
+
+def forked(
+    one: Coordinator, name: str, *arguments: str, env: dict[str, str] | None = None, memory_bytes: int = 0
+) -> int:
+    start = StartProcess(
+        process=name,
+        argv=(*FORKED, *arguments),
+        env=env or {},
+        preload=PRELOAD,
+        memory_bytes=memory_bytes,
+    )
+    one.send(start)
+    return one.expect(ProcessStarted).pid
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_forked_process_is_the_agents_own_and_shares_what_was_imported(
+    make: Callable[[float], Coordinator],
+) -> None:
+    one = make(30.0)
+    first, second = forked(one, "a", "sleep"), forked(one, "b", "sleep")
+    assert "forked" in one.log()
+    assert (parent(first), parent(second)) == (one.agent.pid, one.agent.pid)
+    assert (os.getpgid(first), os.getpgid(second)) == (first, second)
+    for name in ("a", "b"):
+        one.send(StopProcess(process=name, grace_s=5.0))
+    ended = {one.expect(ProcessExited).process: None for _ in range(2)}
+    assert set(ended) == {"a", "b"}
+    wait_gone([first, second], 5.0)
+
+
+def test_a_forked_process_reports_its_exit_and_last_words(make: Callable[[float], Coordinator]) -> None:
+    one = make(30.0)
+    forked(one, "talker", "say", env={"CUDA_VISIBLE_DEVICES": "3", "CORAL_SECRET": "s", "OTHER": "o"})
+    exited = one.expect(ProcessExited)
+    assert exited.code == 3
+    words = exited.tail.splitlines()
+    assert words[0] == "argv say, stdin empty, threads 1"
+    assert words[1] == "CUDA_VISIBLE_DEVICES=3 CORAL_SECRET=s OTHER=o"
+    assert words[2] != "", "a draw that differs from its siblings'"
+    forked(one, "again", "say", env={"CUDA_VISIBLE_DEVICES": "4", "CORAL_SECRET": "t", "OTHER": "o"})
+    other = one.expect(ProcessExited).tail.splitlines()
+    assert other[1] == "CUDA_VISIBLE_DEVICES=4 CORAL_SECRET=t OTHER=o"
+    assert other[2] != words[2], "random numbers of siblings are not the same"
+    assert one.log().count(", forked") == 2
+
+
+def test_a_forked_process_over_its_memory_limit_is_ended(make: Callable[[float], Coordinator]) -> None:
+    one = make(30.0)
+    forked(one, "glutton", "grow", memory_bytes=200 << 20)
+    assert "memory" in one.expect(ProcessExited).reason
+
+
+def test_what_is_forked_ends_with_a_killed_agent(make: Callable[[float], Coordinator]) -> None:
+    one = make(30.0)
+    pid = forked(one, "a", "sleep")
+    os.kill(one.agent.pid, signal.SIGKILL)
+    wait_gone([pid], 5.0)
+
+
+def test_modules_that_cannot_be_imported_or_start_threads_are_run_afresh(
+    make: Callable[[float], Coordinator],
+) -> None:
+    one = make(30.0)
+    for name, module in (("a", "no.such.module"), ("b", "coral.testing.forked_threads")):
+        one.send(StartProcess(process=name, argv=(*FORKED, "say"), preload=(module,)))
+        assert one.expect(ProcessStarted).pid
+        assert one.expect(ProcessExited).code == 3
+    assert "No module named 'no'" in one.log()
+    assert "has started 1 threads" in one.log()
+    assert ", forked" not in one.log()
+
+
+def test_a_stop_that_overtakes_the_start_counts(make: Callable[[float], Coordinator]) -> None:
+    one = make(30.0)
+    one.send(StartProcess(process="a", argv=(*FORKED, "sleep"), preload=PRELOAD))
+    one.send(StopProcess(process="a"))
+    assert one.expect(ProcessExited).reason == "asked to end"
+
+
+def test_a_killed_warmed_process_is_replaced_and_its_children_live(
+    make: Callable[[float], Coordinator],
+) -> None:
+    one = make(30.0)
+    first = forked(one, "a", "sleep")
+    below = Path(f"/proc/{one.agent.pid}/task/{one.agent.pid}/children").read_text().split()
+    (warmed,) = [int(pid) for pid in below if int(pid) != first]
+    os.kill(warmed, signal.SIGKILL)
+    wait_gone([warmed], 5.0)
+    second = forked(one, "b", "sleep")
+    assert alive(first)
+    assert parent(second) == one.agent.pid
+    assert one.log().count(", forked") == 2
+
+
+def test_orphans_of_a_process_do_not_stay_as_zombies(make: Callable[[float], Coordinator]) -> None:
+    one = make(30.0)
+    forked(one, "a", "orphan")
+    exited = one.expect(ProcessExited)
+    orphan = int(exited.tail.split()[-1])
+    start = time.monotonic()
+    while Path(f"/proc/{orphan}").exists():
+        assert time.monotonic() - start < 10.0, "the orphan is still there"
+        time.sleep(0.05)

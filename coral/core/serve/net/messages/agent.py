@@ -20,12 +20,14 @@ class AgentHello(Message, frozen=True, kw_only=True, tag="agent-hello"):
 
 
 class StartProcess(Message, frozen=True, kw_only=True, tag="start"):
-    """Start one scheduler or worker. `memory_bytes` > 0 is enforced by the agent."""
+    """Start one scheduler or worker. `memory_bytes` > 0 is enforced by the agent. `preload`: modules that it
+    imports anyway; it may be forked from a process that has imported them."""
 
     process: str
     argv: tuple[str, ...]
     env: dict[str, str] = field(default_factory=dict)
     memory_bytes: int = 0
+    preload: tuple[str, ...] = ()
 
 
 class StopProcess(Message, frozen=True, kw_only=True, tag="stop"):
