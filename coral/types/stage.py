@@ -163,3 +163,5 @@ class InstanceSpec(Struct, frozen=True, kw_only=True):
     max_model_len: int
     max_waiting: int = 256
     """Admission limit: requests that may wait for room at the scheduler."""
+    kv_lease_s: float = 60.0
+    """How long a request that is handed over holds its blocks on either side without anything happening."""

@@ -7,15 +7,22 @@ from enum import Enum
 
 import msgspec
 
-from coral.types.request import FinishReason, GenerateRequest
+from coral.types.handover import KvDestination
+from coral.types.request import FinishReason, GenerateRequest, Leg
 
 
 class SequenceState(Enum):
     WAITING = "waiting"
     """Holds nothing."""
     OPENING = "opening"
-    """Blocks are reserved; the nodes of the route are told in turn, stage 0 last."""
+    """Blocks are reserved; the nodes of the route are told in turn, stage 0 last (a decode leg: all)."""
+    AWAITING = "awaiting"
+    """Decode leg: every node of the route holds it, and its KV is on the way."""
+    RESUMING = "resuming"
+    """Decode leg: its KV is there; later stages are told what was sampled elsewhere."""
     RUNNING = "running"
+    HANDING = "handing"
+    """Prefill leg: its token is sampled; blocks stay until its KV is with its receivers."""
     RELEASING = "releasing"
     """The nodes of the route give back; blocks count as held until the last of them has said so."""
 
@@ -26,6 +33,7 @@ class Next(Enum):
     END = "end"
     RESUME = "resume"
     LOSE = "lose"
+    HANDED = "handed"
 
 
 @dataclass(slots=True, eq=False)
@@ -34,22 +42,33 @@ class LiveSequence:
     arrival: int
     """Order of arrival at this instance; kept over preemptions. The youngest has the highest."""
     generated: list[int]
+    leg: Leg = "whole"
     state: SequenceState = SequenceState.WAITING
     attempt: int = -1
     route: tuple[str, ...] = ()
     reserved: int = 0
     unopened: set[str] = field(default_factory=set)
-    """Later stages that have not opened it yet."""
+    """Nodes that have not opened (or resumed) it yet."""
     told: tuple[str, ...] = ()
     """Nodes that were told to open this attempt."""
     unreleased: set[str] = field(default_factory=set)
+    begun: bool = False
+    """Prefill leg: the coordinator knows that its prompt runs."""
+    destination: KvDestination | None = None
+    """Prefill leg: where its KV goes."""
+    handed: tuple[int, ...] | None = None
+    """Decode leg: what the prefill leg sampled."""
+    lacking: set[str] = field(default_factory=set)
+    """Nodes that have not sent all KV to the destination, or that have not got all of it."""
+    still_since_s: float | None = None
+    """Since when it waits for its peer and nothing has come; None until the clock is looked at."""
     finish: FinishReason | None = None
     next: Next = Next.END
     reason: str = ""
 
     @classmethod
-    def of(cls, request: GenerateRequest, arrival: int) -> LiveSequence:
-        return cls(request, arrival, list(request.generated))
+    def of(cls, request: GenerateRequest, arrival: int, leg: Leg = "whole") -> LiveSequence:
+        return cls(request, arrival, list(request.generated), leg)
 
     @property
     def id(self) -> str:
@@ -71,3 +90,8 @@ class LiveSequence:
     def resumed(self) -> GenerateRequest:
         """The request as a node must be given it now: with all that was generated so far."""
         return msgspec.structs.replace(self.request, generated=tuple(self.generated))
+
+    def learn_handed(self) -> None:
+        """What the prefill leg sampled counts as generated, once."""
+        if self.handed is not None and len(self.generated) == len(self.request.generated):
+            self.generated.extend(self.handed)

@@ -15,7 +15,7 @@ import zmq
 from coral.core.operate.command import Command
 from coral.core.operate.instance_state import InstanceState
 from coral.core.serve.instance.nodes import NodeLost, Nodes
-from coral.core.serve.instance.outgoing import outgoing
+from coral.core.serve.instance.outgoing import Outgoing
 from coral.core.serve.instance.startup import Startup
 from coral.core.serve.net import wire
 from coral.core.serve.net.transport import Dealer
@@ -54,6 +54,7 @@ class Scheduler:
         self._tokens_address = ""
         self._startup: Startup | None = None
         self._state: InstanceState | None = None
+        self._outgoing: Outgoing | None = None
         self._early: dict[str, wire.WorkerHello] = {}
         self._stats: dict[str, EngineStats] = {}
         self._asked: set[str] = set()
@@ -135,9 +136,13 @@ class Scheduler:
                     )
                     self._coordinator.send(refused)
                 else:
-                    self._carry_out(self._state.submit(message.request))
+                    self._carry_out(self._state.submit(message.request, message.leg))
             case wire.Abort() if self._state is not None:
                 self._carry_out(self._state.abort(message.requests))
+            case wire.HandOver() if self._state is not None:
+                self._carry_out(self._state.hand_over(message.request, message.to))
+            case wire.GoOn() if self._state is not None:
+                self._carry_out(self._state.go_on(message.request, message.tokens))
             case wire.RunInstance():
                 self._run_instance(message)
             case wire.Drain():
@@ -248,7 +253,9 @@ class Scheduler:
             ReservationRule(expected_output_tokens=spec.expected_output_tokens),
             max_model_len=spec.max_model_len,
             max_waiting=spec.max_waiting,
+            kv_lease_s=spec.kv_lease_s,
         )
+        self._outgoing = Outgoing(spec, startup)
         self._say_ready(self._state)
 
     def _serving(self, state: InstanceState, node: str, message: wire.AnyMessage) -> None:
@@ -261,6 +268,10 @@ class Scheduler:
                 self._carry_out(state.released(node, message.sequences))
             case wire.SequenceFailed():
                 self._carry_out(state.sequence_failed(node, message.request, message.attempt, message.reason))
+            case wire.KvSent():
+                self._carry_out(state.kv_sent(node, message.request, message.attempt, message.destination))
+            case wire.KvArrived():
+                self._carry_out(state.kv_arrived(node, message.request, message.attempt, message.tokens))
             case wire.WorkerStats():
                 self._heard_stats(node, message)
             case wire.Wired():
@@ -271,8 +282,9 @@ class Scheduler:
     # ------------------------------------------------------------ saying and ending
 
     def _carry_out(self, commands: Iterable[Command]) -> None:
+        assert self._outgoing is not None  # made with the state
         for command in commands:
-            node, message = outgoing(command, self._instance)
+            node, message = self._outgoing.message(command)
             if node:
                 self._nodes.send(node, message)
             else:

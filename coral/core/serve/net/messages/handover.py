@@ -26,29 +26,27 @@ from __future__ import annotations
 from msgspec import Struct
 
 from coral.core.serve.net.messages.base import Message
+from coral.types.handover import KvDestination, KvNode
 from coral.types.stage import KvKind
 
-
-class KvNode(Struct, frozen=True, kw_only=True):
-    """A node of the route that takes KV over: the layers `[first_layer, end_layer)` that it holds, and
-    the address of its data socket."""
-
-    node: str
-    first_layer: int
-    end_layer: int
-    address: str
-
-
-class KvDestination(Struct, frozen=True, kw_only=True):
-    """Where the KV of one request goes: an attempt at a decode instance, its route's nodes by stage."""
-
-    instance: str
-    generation: int
-    attempt: int
-    nodes: tuple[KvNode, ...]
-
-
 # ------------------------------------------------------------ coordinator and schedulers
+
+
+__all__ = [
+    "Begun",
+    "GoOn",
+    "HandOver",
+    "HandedOver",
+    "Kv",
+    "KvArrived",
+    "KvAwaited",
+    "KvDestination",
+    "KvNode",
+    "KvPart",
+    "KvSent",
+    "ResumeSequence",
+    "SendKv",
+]
 
 
 class Begun(Message, frozen=True, kw_only=True, tag="begun"):
@@ -88,11 +86,13 @@ class GoOn(Message, frozen=True, kw_only=True, tag="go-on"):
 
 
 class SendKv(Message, frozen=True, kw_only=True, tag="send-kv"):
-    """Send the KV of this node's layers there, what is computed at once, the rest as it comes."""
+    """Send the KV of this node's layers there, what is computed at once, the rest as it comes. A receiver
+    that takes nothing for `lease_s` seconds is given up."""
 
     request: str
     attempt: int
     to: KvDestination
+    lease_s: float = 60.0
 
 
 class KvSent(Message, frozen=True, kw_only=True, tag="kv-sent"):
@@ -107,11 +107,13 @@ class KvSent(Message, frozen=True, kw_only=True, tag="kv-sent"):
 
 
 class KvArrived(Message, frozen=True, kw_only=True, tag="kv-arrived"):
-    """The KV of every known token is in this node's engine."""
+    """The KV of the first `tokens` tokens is in this node's engine; all of it, where these are all that
+    were known when the sequence was opened. Sent as it grows."""
 
     node: str
     request: str
     attempt: int
+    tokens: int
 
 
 class ResumeSequence(Message, frozen=True, kw_only=True, tag="resume"):
