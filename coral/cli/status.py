@@ -48,7 +48,19 @@ def status(
         [(m["id"], m["type"], m["state"], m["price_usd_h"], m["agent_pid"]) for m in state["machines"]],
     )
     print_table(
-        ("instance", "state", "load", "layers", "node", "on", "devices", "weight", "requests", "pid"),
+        (
+            "instance",
+            "state",
+            "load",
+            "layers",
+            "node",
+            "on",
+            "devices",
+            "weight",
+            "requests",
+            "waits",
+            "pid",
+        ),
         [row for instance in state["instances"] for row in _rows(instance)],
     )
 
@@ -86,9 +98,16 @@ def _rows(instance: dict[str, Any]) -> list[tuple[object, ...]]:
                     f"{node['node_type']} ({devices})",
                     f"{node['weight']:.3g}",
                     node["picks"],
+                    _waits(node.get("engine", {})),
                     node["pid"],
                 )
             )
     if instance["reason"] and rows:
-        rows.append(("", instance["reason"].splitlines()[0][:60], *[""] * 8))
+        rows.append(("", instance["reason"].splitlines()[0][:60], *[""] * 9))
     return rows
+
+
+def _waits(engine: dict[str, Any]) -> str:
+    """The share of its time that a worker had nothing to run, or could not send on what it would run."""
+    seconds = engine.get("seconds", 0.0)
+    return f"{engine['wait_seconds'] / seconds:.0%}" if seconds else ""

@@ -108,6 +108,11 @@ class StepResult(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class EngineStats(Struct, frozen=True, kw_only=True):
+    """What a node has done since its stage was loaded.
+
+    An engine leaves `seconds` and `wait_seconds` to the worker it runs in.
+    """
+
     free_blocks: int
     total_blocks: int
     requests: int
@@ -117,6 +122,10 @@ class EngineStats(Struct, frozen=True, kw_only=True):
     weight_bytes: int = 0
     load_seconds: float = 0.0
     bytes_read: int = 0
+    seconds: float = 0.0
+    """Since the worker was connected: it steps, it waits, and the rest is its own work."""
+    wait_seconds: float = 0.0
+    """Spent waiting: nothing to run, or no credit for what would come of it."""
 
 
 KvKind = Literal["full", "window", "latent", "state"]

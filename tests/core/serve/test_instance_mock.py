@@ -137,6 +137,19 @@ def test_idle_processes_use_no_processor(roomy: InstanceUnderTest) -> None:
         assert cpu_s(process.pid) - then < 0.5
 
 
+def test_workers_say_how_long_they_step_and_wait(roomy: InstanceUnderTest) -> None:
+    roomy.generate(requests(3))
+    before = roomy.settled(5).nodes
+    deadline = time.monotonic() + 1
+    roomy.wait(lambda: time.monotonic() > deadline, 5, "idle")
+    for node, after in roomy.fresh_stats().nodes.items():
+        assert 0 < after.step_seconds < after.step_seconds + after.wait_seconds <= after.seconds
+        idle = after.seconds - before[node].seconds
+        assert idle > 0.9
+        assert idle / 2 < after.wait_seconds - before[node].wait_seconds <= idle
+        assert after.step_seconds == before[node].step_seconds
+
+
 def test_malformed_and_unexpected_messages_change_nothing(
     roomy: InstanceUnderTest, expected: dict[str, list[int]]
 ) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import zmq
 
 from coral.core.plugins import load_plugins
@@ -84,6 +85,8 @@ class WorkerProcess:
         self._ending = ""
         self._stats_due = False
         self._stats_at = 0.0
+        self._connected_at = 0.0
+        self._waited_s = 0.0
 
     def run(self) -> int:
         """Until told to end, orphaned or failed. The exit status: 0 when told to end."""
@@ -105,7 +108,10 @@ class WorkerProcess:
     def _turn(self) -> None:
         """Take what has arrived; run one step if there is something to run and room for its results."""
         if not self._can_step():
+            began = time.monotonic()
             self._poller.poll(IDLE_MS)
+            if self._stage is not None:
+                self._waited_s += time.monotonic() - began
         for message in self._control.drain():
             self._obey(message)
         if self._stage is not None:
@@ -188,7 +194,7 @@ class WorkerProcess:
         if self._stage is None:
             for socket in self._channel.sockets:
                 self._poller.register(socket, zmq.POLLIN)
-            self._stage = self._loaded
+            self._stage, self._connected_at = self._loaded, time.monotonic()
         if message.tokens_address and self._tokens is not None:
             self._push_tokens_to(message.tokens_address)
         self._control.send(Wired(node=self._node))
@@ -202,7 +208,11 @@ class WorkerProcess:
 
     def _send_stats(self) -> None:
         if self._runner is not None:
-            self._control.send(WorkerStats(node=self._node, stats=self._runner.stats()))
+            stats = self._runner.stats()
+            if self._stage is not None:
+                seconds = time.monotonic() - self._connected_at
+                stats = msgspec.structs.replace(stats, seconds=seconds, wait_seconds=self._waited_s)
+            self._control.send(WorkerStats(node=self._node, stats=stats))
 
     # ------------------------------------------------------------ the stage's outlet
 

@@ -44,6 +44,9 @@ class TorchEngine:
             "OMP_NUM_THREADS": str(threads),
             "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads of several workers starve one another
             "GOMP_SPINCOUNT": "0",
+            # Buffers of a step come from memory that is kept: pages fetched anew cost more than filling them.
+            "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+            "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, devices)),
         }

@@ -30,6 +30,7 @@ from coral_engine_torch.budget import (
     workspace_bytes,
 )
 from coral_engine_torch.rows import dtype_of
+from coral_engine_torch.threads import use_threads
 from coral_engine_torch.version import engine_version
 
 BUDGET_S = 12.0
@@ -94,7 +95,7 @@ def measure(task: Task) -> Measurements:
     """
     arch, dtype = from_shape(task.shape), dtype_of(task.dtype)
     device = torch.device("cpu" if task.gpu.kind == "cpu" else "cuda")
-    torch.set_num_threads(max(1, task.gpu.threads))
+    use_threads(max(1, task.gpu.threads))
     runtime = runtime_bytes(device)
     bench = Bench.within(arch, dtype, device, task.block_size, memory=spare_bytes(device))
     now, began = clock(device), time.perf_counter()

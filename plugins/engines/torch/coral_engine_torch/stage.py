@@ -24,6 +24,7 @@ from coral_engine_torch.executor import Executor
 from coral_engine_torch.kv import KvCache
 from coral_engine_torch.rope import Rope
 from coral_engine_torch.rows import dtype_of
+from coral_engine_torch.threads import use_threads
 from coral_engine_torch.weights import Loader
 
 DEFAULT_BLOCK_SIZE = 16
@@ -48,7 +49,7 @@ def load_stage(spec: StageSpec) -> LoadedStage:
     where = f"{spec.node} (layers [{spec.first_layer}, {spec.end_layer}) of {spec.model})"
     if spec.args:
         raise EngineError(f"{where}: the torch engine takes no args, got {', '.join(spec.args)}")
-    torch.set_num_threads(spec.threads)
+    use_threads(spec.threads)
     device, dtype = _device(spec), dtype_of(spec.dtype)
     arch = read_architecture(Path(spec.source))
     _check_range(spec, arch, where)

@@ -67,6 +67,16 @@ def test_launch_bounds_threads_and_devices() -> None:
     assert launch.env["OMP_NUM_THREADS"] == "3"
     assert launch.env["OMP_WAIT_POLICY"] == "PASSIVE"
     assert launch.env["CUDA_VISIBLE_DEVICES"] == "1,2"
+    assert launch.env["MALLOC_MMAP_THRESHOLD_"] == "33554432"  # glibc takes no more
+
+
+def test_no_thread_computes_with_numbers_too_small_to_be_normal() -> None:
+    code = (
+        "import torch; from coral_engine_torch.threads import use_threads; use_threads(2);"
+        "tiny = torch.full((1 << 20,), torch.finfo(torch.float32).tiny);"
+        "assert torch.get_num_threads() == 2; assert not (tiny / 4).any(); assert tiny.all()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_the_coordinators_half_imports_no_torch() -> None:
