@@ -92,7 +92,7 @@ class Agent:
         """Wait up to a tick; read output, messages, and who has ended."""
         for source, _ in self._polled():
             if source in self._starting.fds:
-                self._starting.read(source)
+                self._starting.read(source, time.monotonic())
             elif isinstance(source, int) and not self._reading[source].read():
                 self._forget_output(self._reading[source])
         while True:

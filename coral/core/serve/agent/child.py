@@ -85,6 +85,10 @@ class Child:
                 return False
             self._log.write(data)
 
+    def note(self, text: str) -> None:
+        """A line of the agent's own in its log."""
+        self._log.write(f"[{text}]\n".encode())
+
     def over_limit(self) -> int:
         """Bytes it holds when that is more than it may, else 0."""
         if not self.memory_bytes:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from coral.core.serve.agent.child import Child
-from coral.core.serve.agent.warm import Key, Warm, Wish, key_of
+from coral.core.serve.agent.warm import Key, Warm, key_of, request_of
+from coral.core.serve.agent.warmed import Wish
 from coral.core.serve.net.wire import StartProcess
 
 
@@ -36,20 +37,28 @@ class Starting:
     def fds(self) -> Sequence[int]:
         return self._warm.fds
 
-    def read(self, fd: object) -> None:
+    def read(self, fd: object, now: float) -> None:
         if isinstance(fd, int):
-            self._warm.read(fd)
+            self._warm.read(fd, now)
 
     def start(self, start: StartProcess, now: float) -> None:
         if start.process in self._coming:
             return
         key = key_of(start)
-        if key is None or self._warm.hopeless(key):
+        if key is None:
             self._afresh(start)
+            return
+        if why := self._warm.hopeless(key, now):
+            self._afresh(start, why)
             return
         output, writer = os.pipe()
         self._coming[start.process] = ""
-        wish = Wish(start, writer, now, lambda pid, why: self._forked(start, key, pid, why, output, writer))
+        wish = Wish(
+            request_of(start),
+            writer,
+            now,
+            lambda pid, why: self._forked(start, key, pid, why, output, writer),
+        )
         try:
             self._warm.fork(key, wish)
         except OSError as error:
@@ -90,20 +99,22 @@ class Starting:
                 self._failed(start.process, -signal.SIGTERM, unwanted)
                 return
             self._say(f"starts {start.process} afresh: the process to fork it from {why}")
-            self._afresh(start)
+            self._afresh(start, why)
             return
         child = Child(start, pid, output, self._log_of(start.process))
         self._started(child, ", forked")
         if unwanted:
             child.stop(0.0, 0.0, unwanted)
 
-    def _afresh(self, start: StartProcess) -> None:
+    def _afresh(self, start: StartProcess, why: str = "") -> None:
         try:
             child = Child.started(start, self._log_of(start.process))
         except OSError as error:
             reason = f"cannot start {start.argv[0]}: {error.strerror or error}"
             self._failed(start.process, 127, reason)
             return
+        if why:
+            child.note(f"started afresh: the process to fork it from {why}")
         self._started(child, "")
 
     def _log_of(self, name: str) -> Path:
