@@ -59,7 +59,7 @@ class ClockedServing:
             self._ticking = True
             asyncio.get_running_loop().call_later(self._step_s, self._step)
 
-    def abort(self, request: str) -> None:
+    def abort(self, request: str, *, stalled: bool = False) -> None:
         self._runs.pop(request, None)
         self._sent.pop(request, None)
 

@@ -74,7 +74,7 @@ class ScriptedServing:
             self._ticking = True
             asyncio.get_running_loop().call_later(self.step_s, self._step)
 
-    def abort(self, request: str) -> None:
+    def abort(self, request: str, *, stalled: bool = False) -> None:
         if self._runs.pop(request, None) is not None:
             self.aborted[request] = asyncio.get_running_loop().time()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from coral.core.config.schema import ServeSection
+from coral.core.config.serving import ServeSection
 from coral.core.serve.frontdoor.openai.chat import ChatRequest
 from coral.core.serve.frontdoor.openai.completion import CompletionRequest
 from coral.core.serve.frontdoor.openai.fields import MAX_LOGPROBS, MAX_STOPS

@@ -5,28 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, Strict, TypeAdapter, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationInfo, model_validator
 
+from coral.core.config.serving import ServeSection
 from coral.core.config.shape import Dtype, Shape
+from coral.core.config.strict import Bool, Float, Int
 from coral.core.config.use import Use
-from coral.hookspecs.options import Bytes, Duration, LocalPath, Options
+from coral.hookspecs.options import Duration, LocalPath, Options
 from coral.hookspecs.planner import PlanOptions
 from coral.types.model import Demand, Phase, RequestClass, Slo
-
-Int = Annotated[int, Strict()]
-Float = Annotated[float, Strict()]
-Bool = Annotated[bool, Strict()]
-
-
-def _address(text: str) -> str:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"not an address: {text!r} (expected host:port, for example 127.0.0.1:8000)")
-    if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise ValueError(
-            f"not an address: {text!r} (an IPv6 host stands in brackets, for example [::1]:8000)"
-        )
-    return text
 
 
 def _source(text: str, info: ValidationInfo) -> str:
@@ -264,37 +251,6 @@ class ExecutorUse(Use):
 
     kind: ClassVar[str] = "executor"
     use: str = "processes"
-
-
-class ServeSection(Options):
-    """The live system."""
-
-    http: Annotated[str, AfterValidator(_address)] = "127.0.0.1:8000"
-    """Address of the front door, host:port; port 0 takes a free one."""
-    disaggregate: Bool = False
-    """Whether prefill and decode run on instances of their own."""
-    grace: Annotated[Duration, Field(gt=0)] = 30.0
-    """How long agents keep workers when the coordinator is gone."""
-    max_inflight: Annotated[Int, Field(ge=1)] = 1024
-    """Requests in the system at once; more are answered 429."""
-    request_timeout: Annotated[Duration, Field(gt=0)] = 120.0
-    """Longest time a request may see no token, waiting for room included; then it ends with 504."""
-    client_timeout: Annotated[Duration, Field(gt=0)] = 30.0
-    """Longest time a client may take nothing of its answer, or take to send its request."""
-    max_body: Annotated[Bytes, Field(gt=0)] = 8 << 20
-    """Largest body of a request; larger ones are answered 413."""
-    max_sequences: Annotated[Int, Field(ge=1)] = 128
-    """Sequences one request may ask for: its prompts times `n`."""
-    tokenizer_threads: Annotated[Int, Field(ge=1, le=64)] = 2
-    """Threads that tokenise long prompts."""
-    start_timeout: Annotated[Duration, Field(gt=0)] = 300.0
-    """How long an instance may take to become ready."""
-    drain_timeout: Annotated[Duration, Field(gt=0)] = 30.0
-    """How long running requests may take to finish when an instance or the system ends."""
-    floor: Annotated[Float, Field(ge=0, le=1)] = 0.5
-    """Share of what a plan serves of a model that stays served while one plan follows another."""
-    trusted_network: Bool = False
-    """Whether payloads between machines may go unencrypted."""
 
 
 class PluginsSection(Options):

@@ -325,12 +325,23 @@ class Controller:
             Target(
                 one.id,
                 one.model,
-                one.template.throughput,
+                self._requests_per_s(one.template),
                 send,
                 max_request_tokens=min(one.ready.max_request_tokens, spec.max_model_len),
                 expected_output_tokens=spec.expected_output_tokens,
+                kv_tokens=one.ready.kv_tokens,
+                domain=one.domain,
+                phase=one.template.phase,
             )
         )
+
+    def _requests_per_s(self, template: Template) -> float:
+        """Its throughput in requests, so that instances of all phases can be compared."""
+        demand = next((model.demand for model in self.models if model.name == template.model), None)
+        if demand is None:
+            return template.throughput
+        tokens = {"prefill": demand.input_tokens, "decode": demand.output_tokens, "mixed": 1.0}
+        return template.throughput / max(1.0, tokens[template.phase])
 
     def stop_admitting(self, one: LiveInstance) -> None:
         self._requests.stop_admitting(one.id)

@@ -28,7 +28,7 @@ from coral.core.serve.coordinator.preparation import (
     TokenizerReady,
     prepared,
 )
-from coral.core.serve.coordinator.requests import RequestTable
+from coral.core.serve.coordinator.requests import RequestOptions, RequestTable
 from coral.core.serve.coordinator.run_folder import RunFolder
 from coral.core.serve.coordinator.serving import ServedModel, TokenSink
 from coral.core.serve.coordinator.specs import ServingModel
@@ -40,6 +40,7 @@ from coral.errors import RequestError
 from coral.hookspecs.cloud import Cloud
 from coral.hookspecs.engine import Engine, Launch
 from coral.hookspecs.planner import View
+from coral.hookspecs.router import Router
 from coral.types.model import ModelSpec
 from coral.types.plan import Plan
 from coral.types.request import GenerateRequest
@@ -65,16 +66,22 @@ class Coordinator:
         self._progress = progress
         self._started = time.time()
         self._tokenizers: dict[str, str] = {}
+        self._longest: dict[str, int] = {}
+        """The longest request that instances of a model hold, or held when there last were any."""
         self._clouds: list[Cloud] = [registry.build("cloud", use.use, use.options) for use in config.clouds]
-        routers = {
-            model.name: registry.build("router", config.router.use, config.router.options)
-            for model in config.models
-        }
         self._run = RunFolder(Path(config.state.folder))
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._switchboard = Switchboard()
         self._control = Control(self._context, self._run.address("control"), self._switchboard.on_message)
-        self._requests = RequestTable(routers, registry.events, max_inflight=config.serve.max_inflight)
+        self._requests = RequestTable(
+            {model.name: self._router() for model in config.models},
+            registry.events,
+            RequestOptions.of(config.serve, {model.name: model.priority for model in config.models}),
+            decode_routers={
+                model.name: self._router() for model in config.models if "decode" in config.phases_of(model)
+            },
+        )
+        self._requests.expect_instances(self._gets_an_instance)
         self._switchboard.requests = self._requests
         self._tokens = TokenSocket(self._context, self._run.address("tokens"), self._requests.tokens)
         self._controller: Controller | None = None
@@ -88,21 +95,29 @@ class Coordinator:
     # ------------------------------------------------------------ Serving
 
     def models(self) -> Sequence[ServedModel]:
-        longest: dict[str, int] = {}
+        ready: dict[str, int] = {}
         for one in self._controller.instances.all().values() if self._controller else ():
             if one.state == "ready" and one.ready is not None:
                 most = min(one.ready.max_request_tokens, one.layout.spec.max_model_len)
-                longest[one.model] = max(longest.get(one.model, 0), most)
+                ready[one.model] = max(ready.get(one.model, 0), most)
+        self._longest.update(ready)
         return [
             ServedModel(
                 name=name,
                 folder=folder,
-                max_request_tokens=longest.get(name, 0),
+                max_request_tokens=self._longest.get(name, 0),
                 created=int(self._started),
-                ready=name in longest,
+                ready=name in ready,
+                coming=self._gets_an_instance(name),
             )
             for name, folder in self._tokenizers.items()
         ]
+
+    def _gets_an_instance(self, model: str) -> bool:
+        """Whether the plan wants instances of a model that has been up."""
+        if self.plan is None or self.phase == "ending" or model not in self._longest:
+            return False
+        return any(planned.count and planned.template.model == model for planned in self.plan.instances)
 
     def state(self) -> dict[str, object]:
         link = self._link
@@ -122,8 +137,8 @@ class Coordinator:
             raise RequestError("The server is shutting down.", status=503, code="service_unavailable")
         self._requests.submit(request, sink)
 
-    def abort(self, request: str) -> None:
-        self._requests.abort(request)
+    def abort(self, request: str, *, stalled: bool = False) -> None:
+        self._requests.abort(request, stalled=stalled)
 
     @property
     def plan(self) -> Plan | None:
@@ -183,6 +198,11 @@ class Coordinator:
             self._run.close()
 
     # ------------------------------------------------------------ inside
+
+    def _router(self) -> Router:
+        """One of its own: for a model, and for its decode legs."""
+        router: Router = self._registry.build("router", self._config.router.use, self._config.router.options)
+        return router
 
     async def _give_back_leftovers(self, cloud: Cloud) -> None:
         left = [machine.id for machine in await cloud.machines()]
@@ -291,6 +311,7 @@ class Coordinator:
         assert self._controller is not None
         while True:
             self._controller.tick()
+            self._requests.tick()
             if self._link is not None:
                 self._control.beat(self._link.peers())
             await asyncio.sleep(TICK_S)

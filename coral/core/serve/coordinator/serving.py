@@ -13,13 +13,15 @@ from coral.types.request import GenerateRequest, Token
 
 class ServedModel(Struct, frozen=True, kw_only=True):
     """`folder` holds tokenizer and config. `max_request_tokens`: prompt and output together, the
-    longest any instance can hold (0 while none is ready). `created`: seconds since the epoch."""
+    longest any instance can hold, or could when there last was one (0 before that). `created`: seconds
+    since the epoch. `coming`: one that has been ready is not now and will be again; requests for it wait."""
 
     name: str
     folder: str
     max_request_tokens: int
     created: int
     ready: bool
+    coming: bool = False
 
 
 class TokenSink(Protocol):
@@ -42,10 +44,11 @@ class Serving(Protocol):
         ...
 
     def submit(self, request: GenerateRequest, sink: TokenSink) -> None:
-        """Route the request and send it. Raises RequestError: 404 unknown model, 503 none ready,
-        429 too many in flight (with retry_after_s)."""
+        """Route the request and send it, or let it wait for room. Raises RequestError: 404 unknown model,
+        503 none ready, 429 too many in flight or waiting (both with retry_after_s)."""
         ...
 
-    def abort(self, request: str) -> None:
-        """The client has left. Unknown or finished ids are ignored. The sink is not called again."""
+    def abort(self, request: str, *, stalled: bool = False) -> None:
+        """Nobody wants it any more: its client has left, or it was given up since nothing came (`stalled`).
+        Unknown or finished ids are ignored. The sink is not called again."""
         ...

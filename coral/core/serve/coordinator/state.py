@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from coral.core.serve.coordinator.journal import Journal
 from coral.core.serve.coordinator.machines import LiveMachine
 from coral.core.serve.coordinator.requests import RequestTable
 from coral.core.serve.coordinator.serving import ServedModel
+from coral.types.request import Leg
 
 JOURNAL_LINES = 50
 
@@ -32,7 +34,8 @@ def state(
     """`phase`: `preparing`, `starting`, `up` or `ending`. Times in seconds, sizes in bytes."""
     machines = list(controller.machines.all().values()) if controller else []
     instances = list(controller.instances.all().values()) if controller else []
-    loads = requests.loads() if requests else {}
+    legs = requests.legs() if requests else {}
+    circuits = requests.circuits() if requests else {}
     return {
         "phase": phase,
         "pid": pid,
@@ -41,10 +44,15 @@ def state(
         "plan": msgspec.to_builtins(controller.plan) if controller else None,
         "planner": planner,
         "machines": [_machine(one) for one in machines],
-        "instances": [_instance(one, loads.get(one.id, 0)) for one in instances],
+        "instances": [
+            {**_instance(one, legs.get(one.id, Counter())), "tried_again_in_s": circuits.get(one.id)}
+            for one in instances
+        ],
         "requests": {
             "in_flight": requests.in_flight if requests else 0,
             "stranded": requests.stranded if requests else 0,
+            "waiting": requests.waiting if requests else 0,
+            "handing": requests.handing if requests else 0,
             **(msgspec.to_builtins(requests.counters) if requests else {}),
         },
         "journal": [msgspec.to_builtins(entry) for entry in list(journal.entries)[-JOURNAL_LINES:]],
@@ -66,7 +74,7 @@ def _machine(one: LiveMachine) -> dict[str, Any]:
     }
 
 
-def _instance(one: LiveInstance, load: int) -> dict[str, Any]:
+def _instance(one: LiveInstance, legs: Counter[Leg]) -> dict[str, Any]:
     picks = one.stats.picks if one.stats else {}
     stats = one.stats.nodes if one.stats else {}
     capacities = one.ready.capacities if one.ready else {}
@@ -104,7 +112,8 @@ def _instance(one: LiveInstance, load: int) -> dict[str, Any]:
         "state": one.state.value,
         "reason": one.reason,
         "progress": one.progress,
-        "load": load,
+        "load": legs.total(),
+        "legs": dict(legs),
         "running": one.stats.running if one.stats else 0,
         "waiting": one.stats.waiting if one.stats else 0,
         "preemptions": one.stats.preemptions if one.stats else 0,

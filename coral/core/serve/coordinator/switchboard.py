@@ -11,12 +11,15 @@ from coral.core.serve.coordinator.requests import RequestTable
 from coral.core.serve.net.wire import (
     AgentHello,
     AnyMessage,
+    Begun,
     Drained,
+    HandedOver,
     Heartbeat,
     InstanceFailed,
     InstanceProgress,
     InstanceReady,
     InstanceStats,
+    KvAwaited,
     PlanAnswer,
     PlannerHello,
     ProcessExited,
@@ -74,6 +77,15 @@ class Switchboard:
                     one.stats = message
             case Drained(instance=instance):
                 controller.instances.drained(instance)
+            case Begun(request=request):
+                if (one := controller.instances.by_peer(peer)) is not None:
+                    requests.begun(request, one.id)
+            case KvAwaited(request=request, to=to):
+                if (one := controller.instances.by_peer(peer)) is not None:
+                    requests.kv_awaited(request, one.id, to)
+            case HandedOver(request=request):
+                if (one := controller.instances.by_peer(peer)) is not None:
+                    requests.handed_over(request, one.id)
             case RequestRefused(request=request, status=status, reason=reason):
                 if (one := controller.instances.by_peer(peer)) is not None:
                     requests.refused(request, one.id, status, reason)

@@ -91,7 +91,9 @@ class ChatEndpoint(Endpoint):
         messages = check_chat(request, self._hall.options.max_sequences)
         model = self._hall.model(request.model)
         text = await self._hall.text(model)
-        return await chat_job(request, messages, model, text, self._hall.threads)
+        return await chat_job(
+            request, messages, model, text, self._hall.threads, self._hall.options.deadline_s
+        )
 
 
 class CompletionEndpoint(Endpoint):
@@ -102,7 +104,9 @@ class CompletionEndpoint(Endpoint):
         prompts = check_completion(request, self._hall.options.max_sequences)
         model = self._hall.model(request.model)
         text = await self._hall.text(model)
-        return await completion_job(request, prompts, model, text, self._hall.threads)
+        return await completion_job(
+            request, prompts, model, text, self._hall.threads, self._hall.options.deadline_s
+        )
 
 
 async def _watch(receive: Receive, generation: Generation) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Protocol
 
 from coral.core.serve.coordinator.serving import Serving
@@ -95,11 +96,11 @@ class Generation:
         # Not from within the coordinator's own delivery of this very token.
         self._loop.call_soon(self._serving.abort, sequence.request.id)
 
-    def failed(self, error: RequestError) -> None:
-        """The first failure ends all sequences of the request."""
+    def failed(self, error: RequestError, *, stalled: bool = False) -> None:
+        """The first failure ends all sequences of the request. `stalled`: it is that nothing came."""
         if self._open:
             self.error = error
-            self._end()
+            self._end(stalled=stalled)
 
     # ------------------------------------------------------------ of the client
 
@@ -109,10 +110,10 @@ class Generation:
             self.left = True
             self._end()
 
-    def _end(self) -> None:
+    def _end(self, *, stalled: bool = False) -> None:
         names = list(self._open)
         self._open.clear()
         for name in names:
-            self._loop.call_soon(self._serving.abort, name)
+            self._loop.call_soon(partial(self._serving.abort, name, stalled=stalled))
         if self._answer is not None:
             self._answer.ended()

@@ -41,13 +41,13 @@ class Hall:
             raise RequestError("The server is shutting down.", status=503, code="service_unavailable")
 
     def model(self, name: str) -> ServedModel:
-        """RequestError: 404 unknown, 503 no instance of it is ready."""
+        """RequestError: 404 unknown, 503 no instance of it is ready, and it is not known to come back."""
         for model in self.serving.models():
             if model.name == name:
                 break
         else:
             raise unknown_model(name, self.serving)
-        if not model.ready or not model.max_request_tokens:
+        if not (model.ready or model.coming) or not model.max_request_tokens:
             raise RequestError(
                 f"No instance of the model {name!r} is ready yet.", status=503, code="model_not_ready"
             )

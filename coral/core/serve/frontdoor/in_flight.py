@@ -1,9 +1,10 @@
-"""Every generation in flight, and the two things that end one from outside: its deadline, and a shutdown."""
+"""Every generation in flight, and what ends one from outside: its deadlines, a slow client, a shutdown."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from coral.core.serve.frontdoor.generation import Generation
 from coral.errors import RequestError
@@ -12,25 +13,30 @@ log = logging.getLogger(__name__)
 
 
 class InFlight:
-    """One timer looks at all of them: a token costs no timer."""
+    """One timer looks at all of them: a token costs no timer. One with a deadline has its own."""
 
     def __init__(self, *, request_timeout_s: float, client_timeout_s: float) -> None:
         self._request_timeout_s = request_timeout_s
         self._client_timeout_s = client_timeout_s
         self._period_s = max(0.01, min(1.0, request_timeout_s / 8, client_timeout_s / 8))
-        self._generations: set[Generation] = set()
+        self._generations: dict[Generation, asyncio.TimerHandle | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._empty.set()
 
     def add(self, generation: Generation) -> None:
-        self._generations.add(generation)
+        loop, ends_s = asyncio.get_running_loop(), generation.job.ends_s
+        self._generations[generation] = (
+            loop.call_later(ends_s - time.time(), self._expire, generation) if ends_s else None
+        )
         self._empty.clear()
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._period_s, self._look)
+            self._timer = loop.call_later(self._period_s, self._look)
 
     def remove(self, generation: Generation) -> None:
-        self._generations.discard(generation)
+        deadline = self._generations.pop(generation, None)
+        if deadline is not None:
+            deadline.cancel()
         if not self._generations:
             self._empty.set()
             if self._timer is not None:
@@ -54,9 +60,13 @@ class InFlight:
                         f"No token for {self._request_timeout_s:g} s; the request was ended.",
                         status=504,
                         code="timeout",
-                    )
+                    ),
+                    stalled=True,
                 )
         self._timer = loop.call_later(self._period_s, self._look)
+
+    def _expire(self, generation: Generation) -> None:
+        generation.failed(RequestError("The answer took longer than it may.", status=504, code="timeout"))
 
     async def finished(self, grace_s: float) -> None:
         """Until none is left; after `grace_s` seconds the rest is ended with an error."""

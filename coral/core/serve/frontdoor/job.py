@@ -24,7 +24,10 @@ _SEEDS = 2**63
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """`requests` in order of choice index: prompt 0's `n`, prompt 1's `n`, ... `echoes`: one each, or ""."""
+    """`requests` in order of choice index: prompt 0's `n`, prompt 1's `n`, ... `echoes`: one each, or "".
+
+    `ends_s`: seconds since the epoch by which the whole answer must be there, 0: whenever.
+    """
 
     heading: Heading
     text: TextModel
@@ -35,6 +38,7 @@ class Job(Struct, frozen=True, kw_only=True):
     stream: bool
     include_usage: bool
     special: bool
+    ends_s: float
 
 
 async def chat_job(
@@ -43,8 +47,12 @@ async def chat_job(
     model: ServedModel,
     text: TextModel,
     run: TextThreads,
+    limit_s: float | None,
 ) -> Job:
-    """Raises RequestError (400) where the messages cannot be rendered, or are too long."""
+    """`limit_s`: what any answer may take.
+
+    Raises RequestError (400) where the messages cannot be rendered, or are too long.
+    """
     template = text.template
     if template is None:
         raise RequestError(
@@ -60,13 +68,21 @@ async def chat_job(
 
     size = sum(len(str(message["content"])) for message in messages)
     ids = await run.call(size, encode)
-    return _job("chat", request, [ids], [""], model, text)
+    return _job("chat", request, [ids], [""], model, text, limit_s)
 
 
 async def completion_job(
-    request: CompletionRequest, prompts: list[Prompt], model: ServedModel, text: TextModel, run: TextThreads
+    request: CompletionRequest,
+    prompts: list[Prompt],
+    model: ServedModel,
+    text: TextModel,
+    run: TextThreads,
+    limit_s: float | None,
 ) -> Job:
-    """Raises RequestError (400) where a prompt is empty or too long, or holds ids the model lacks."""
+    """`limit_s`: what any answer may take.
+
+    Raises RequestError (400) where a prompt is empty or too long, or holds ids the model lacks.
+    """
 
     def encode(prompt: Prompt) -> tuple[int, ...]:
         if isinstance(prompt, str):
@@ -78,7 +94,7 @@ async def completion_job(
     echoes = [""] * len(prompts)
     if request.echo:
         echoes = [p if isinstance(p, str) else text.vocabulary.decode(p) for p in prompts]
-    return _job("completion", request, encoded, echoes, model, text)
+    return _job("completion", request, encoded, echoes, model, text, limit_s)
 
 
 def _job(
@@ -88,12 +104,16 @@ def _job(
     echoes: Sequence[str],
     model: ServedModel,
     text: TextModel,
+    limit_s: float | None,
 ) -> Job:
     param = "messages" if api == "chat" else "prompt"
     check_ids("stop_token_ids", request.stop_token_ids or [], text.id_limit)
     check_ids("logit_bias", list(request.logit_bias or ()), text.id_limit)
     room = [_room(request, len(ids), model.max_request_tokens, param, api) for ids in prompts]
-    heading = Heading(api=api, id=new_id(api), created=int(time.time()), model=model.name)
+    now_s = time.time()
+    heading = Heading(api=api, id=new_id(api), created=int(now_s), model=model.name)
+    limits_s = [s for s in (limit_s, request.timeout) if s is not None]
+    ends_s = now_s + min(limits_s) if limits_s else 0.0
     n = request.n or 1
     seed = random.getrandbits(62) if request.seed is None else request.seed
     requests = []
@@ -108,6 +128,7 @@ def _job(
                 prompt_ids=prompts[which],
                 sampling=sampling,
                 open_ended=api == "chat" and request.max_tokens is None,
+                deadline_s=ends_s,
             )
         )
     return Job(
@@ -120,6 +141,7 @@ def _job(
         stream=bool(request.stream),
         include_usage=request.stream_options is not None and bool(request.stream_options.include_usage),
         special=request.skip_special_tokens is False,
+        ends_s=ends_s,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from coral.core.config.schema import ServeSection
+from coral.core.config.serving import ServeSection
 
 
 class FrontDoorOptions(Struct, frozen=True, kw_only=True):
@@ -12,6 +12,8 @@ class FrontDoorOptions(Struct, frozen=True, kw_only=True):
 
     request_timeout_s: float = 120.0
     """A request that has seen no token for so long ends with 504, or with an error event."""
+    deadline_s: float | None = None
+    """A request that has not ended by then ends with 504; one may ask for less by `timeout`."""
     client_timeout_s: float = 30.0
     """A client that takes nothing for so long, or does not finish sending a head or a body, is dropped."""
     max_connections: int = 8192
@@ -36,6 +38,7 @@ class FrontDoorOptions(Struct, frozen=True, kw_only=True):
         """What the config says in its section `serve`; the rest is not for operators to set."""
         return cls(
             request_timeout_s=serve.request_timeout,
+            deadline_s=serve.deadline,
             client_timeout_s=serve.client_timeout,
             max_body_bytes=serve.max_body,
             max_sequences=serve.max_sequences,

@@ -24,7 +24,7 @@ from coral.core.serve.coordinator.control import Control
 from coral.core.serve.coordinator.controller import Controller, ControllerOptions
 from coral.core.serve.coordinator.instances import LiveInstance
 from coral.core.serve.coordinator.journal import Journal
-from coral.core.serve.coordinator.requests import RequestTable
+from coral.core.serve.coordinator.requests import RequestOptions, RequestTable
 from coral.core.serve.coordinator.specs import InstanceLayout, ServingModel, StepLimits, layout
 from coral.core.serve.coordinator.switchboard import Switchboard
 from coral.core.serve.coordinator.tokens import TokenSocket
@@ -243,7 +243,7 @@ async def world(folder: Path, first: Plan, count: int = 2) -> AsyncIterator[Worl
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     board, journal, events = Switchboard(), Journal(), Events()
     control = Control(context, f"ipc://{folder}/c", board.on_message)
-    requests = RequestTable({"m": FirstRouter()}, events, max_inflight=10)
+    requests = RequestTable({"m": FirstRouter()}, events, RequestOptions(max_inflight=10))
     tokens = TokenSocket(context, f"ipc://{folder}/t", requests.tokens)
     scripts, planned = Scripts(control.address, cloud), Planned(first)
     made: World | None = None

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from coral.core.config.schema import ServeSection
+from coral.core.config.serving import ServeSection
 from coral.core.serve.frontdoor.options import FrontDoorOptions
 
 

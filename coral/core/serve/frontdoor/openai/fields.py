@@ -24,7 +24,7 @@ class StreamOptions(Struct, kw_only=True):
 
 
 class GenerationFields(Struct, kw_only=True):
-    """None is "not given", as in OpenAI's clients. Fields after `skip_special_tokens` are refused if set."""
+    """None is "not given", as in OpenAI's clients. Fields after `timeout` are refused if set."""
 
     model: str
     max_tokens: int | None = None
@@ -46,6 +46,7 @@ class GenerationFields(Struct, kw_only=True):
     ignore_eos: bool | None = None
     stop_token_ids: list[int] | None = None
     skip_special_tokens: bool | None = None
+    timeout: float | None = None
 
     best_of: int | None = None
     suffix: str | None = None
@@ -96,6 +97,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "seed": (-(2**63), 2**63 - 1),
     "min_tokens": (0, 2**31 - 1),
     "max_tokens": (1, 2**31 - 1),
+    "timeout": (0.001, 86400.0),
 }
 
 

@@ -6,12 +6,23 @@ from collections.abc import Sequence
 
 import pytest
 
-from coral.core.serve.coordinator.requests import MOVES, RequestTable
+from coral.core.serve.coordinator.requests import RequestOptions, RequestTable
 from coral.core.serve.coordinator.target import Target
 from coral.core.serve.net.wire import Abort, Message, Submit, Tokens
 from coral.errors import RequestError
 from coral.hookspecs.router import Candidate, RouteRequest
+from coral.types.hardware import Domain
 from coral.types.request import FinishReason, GenerateRequest, Sampling, Token
+
+HERE = Domain("local", "here")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class FirstRouter:
@@ -63,7 +74,16 @@ class Instance:
     def __init__(self, table: RequestTable, name: str, *, reachable: bool = True, room: int = 100) -> None:
         self.sent: list[Message] = []
         self.name = name
-        self.target = Target(name, "m", 1.0, self.send, max_request_tokens=room, expected_output_tokens=20)
+        self.target = Target(
+            name,
+            "m",
+            1.0,
+            self.send,
+            max_request_tokens=room,
+            expected_output_tokens=20,
+            kv_tokens=1000,
+            domain=HERE,
+        )
         self.reachable = reachable
         self.table = table
         table.admit(self.target)
@@ -75,6 +95,11 @@ class Instance:
 
     def submitted(self) -> list[GenerateRequest]:
         return [message.request for message in self.sent if isinstance(message, Submit)]
+
+    @property
+    def name_of_last(self) -> str:
+        """What the last request that was sent here is called on the wire."""
+        return self.submitted()[-1].id
 
     def say(self, request: str, position: int, finish: FinishReason | None = None) -> None:
         token = Token(request=request, attempt=0, position=position, token=100 + position, finish=finish)
@@ -92,8 +117,13 @@ def router() -> FirstRouter:
 
 
 @pytest.fixture
-def table(events: Events, router: FirstRouter) -> RequestTable:
-    return RequestTable({"m": router}, events, max_inflight=3, now=lambda: 0.0)
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def table(events: Events, router: FirstRouter, clock: Clock) -> RequestTable:
+    return RequestTable({"m": router}, events, RequestOptions(max_inflight=3), now=clock)
 
 
 def request(id: str = "r", model: str = "m") -> GenerateRequest:
@@ -144,8 +174,8 @@ def test_a_request_goes_on_elsewhere_from_what_it_has(table: RequestTable, route
     assert again.generated == (100, 101)
     a.say("r", 2)  # late, from the dead
     assert sink.tokens == [100, 101]
-    b.say("r", 2)
-    b.say("r", 3, "length")
+    b.say(again.id, 2)
+    b.say(again.id, 3, "length")
     assert sink.tokens == [100, 101, 102, 103]
     assert sink.error is None
     assert router.open == {"r": 0}
@@ -162,7 +192,7 @@ def test_without_another_instance_it_waits_for_the_successor(table: RequestTable
         table.submit(request("new"), Sink())  # who is not in yet is told to come again
     b = Instance(table, "b")
     assert [one.generated for one in b.submitted()] == [(100,)]
-    b.say("r", 1, "length")
+    b.say(b.name_of_last, 1, "length")
     assert (sink.tokens, sink.error) == ([100, 101], None)
     assert (table.stranded, table.in_flight) == (0, 0)
 
@@ -189,14 +219,14 @@ def test_at_the_end_those_that_wait_are_told(table: RequestTable) -> None:
 
 
 def test_moves_are_bounded(table: RequestTable) -> None:
-    instances, sink = [Instance(table, name) for name in "abcde"], Sink()
+    instances, sink = [Instance(table, name) for name in "abcdefghijkl"], Sink()
     table.submit(request(), sink)
     for one in instances:
         table.move_requests(one.name, "killed\nTraceback of a process")
     assert sink.error is not None
     assert "killed" in str(sink.error)
     assert "Traceback" not in str(sink.error), "a log is for operators"
-    assert sum(len(one.submitted()) for one in instances) == 1 + MOVES
+    assert sum(len(one.submitted()) for one in instances) == 1 + RequestOptions().retries_per_request
 
 
 def test_a_request_goes_only_where_all_of_it_fits(table: RequestTable) -> None:
@@ -240,34 +270,40 @@ def test_a_router_that_fails_with_one_request_keeps_no_other_from_going_on(event
             super().on_error(error)
             raise ValueError("broken sink")
 
-    table = RequestTable({"m": Picky()}, events, max_inflight=3, now=lambda: 0.0)
+    table = RequestTable({"m": Picky()}, events, RequestOptions(max_inflight=3), now=lambda: 0.0)
     Instance(table, "a")
     bad, good = Broken(), Sink()
     table.submit(request("bad"), bad)
     table.submit(request("good"), good)
     b = Instance(table, "b")
     table.move_requests("a", "killed")
-    assert [one.id for one in b.submitted()] == ["good"]
+    assert [one.id for one in b.submitted()] == ["good~1"]
     assert bad.error is not None
     assert bad.error.status == 503
     assert table.in_flight == 1
 
 
-def test_refusals(table: RequestTable) -> None:
+def test_a_request_that_is_too_long_is_told_the_limit(table: RequestTable) -> None:
+    a, b, sink = Instance(table, "a"), Instance(table, "b"), Sink()
+    table.submit(request(), sink)
+    table.refused("r", "a", 400, "too long: the limit is 7 tokens")
+    assert sink.error is not None
+    assert (sink.error.status, "7 tokens" in str(sink.error)) == (400, True)
+    assert b.sent == []
+    assert a.target.running == b.target.running == 0
+
+
+def test_whoever_finds_a_scheduler_full_goes_elsewhere_or_waits(table: RequestTable, clock: Clock) -> None:
     a, b, sink = Instance(table, "a"), Instance(table, "b"), Sink()
     table.submit(request(), sink)
     table.refused("r", "a", 503, "queue full")
     assert len(b.submitted()) == 1, "the other one is asked"
-    table.refused("r", "b", 400, "too long: the limit is 7 tokens")
-    assert sink.error is not None
-    assert (sink.error.status, "7 tokens" in str(sink.error)) == (400, True)
-    busy = Sink()
-    table.stop_admitting("b")
-    table.submit(request("q"), busy)
-    table.refused("q", "a", 503, "queue full")
-    assert busy.error is not None
-    assert (busy.error.status, busy.error.retry_after_s is not None) == (429, True)
-    assert a.target.running == b.target.running == 0
+    table.refused(b.name_of_last, "b", 503, "queue full")
+    assert (table.stranded, sink.error) == (1, None), "both are full: it waits"
+    clock.now += 2.0
+    table.tick()
+    assert len(a.submitted()) == 2, "and is sent when there may be room again"
+    assert (a.target.running, b.target.running, table.counters.moved) == (1, 0, 0)
 
 
 def test_an_instance_that_cannot_be_reached_is_passed_over(table: RequestTable, router: FirstRouter) -> None:
@@ -310,12 +346,13 @@ def test_counters_never_go_negative_and_are_zero_when_idle(seed: int) -> None:
     """Random failures, moves, aborts and instances that come and go (cases: leaking in-flight counts)."""
     rng = random.Random(seed)
     router, events = FirstRouter(), Events()
-    table = RequestTable({"m": router}, events, max_inflight=20, now=lambda: 0.0)
+    clock = Clock()
+    table = RequestTable({"m": router}, events, RequestOptions(max_inflight=20), now=clock)
     instances: list[Instance] = []
     sinks: dict[str, Sink] = {}
     refused = 0
     for step in range(400):
-        match rng.randrange(7):
+        match rng.randrange(8):
             case 0 if len(instances) < 4:
                 instances.append(Instance(table, f"i{step}"))
             case 1 if instances:
@@ -325,11 +362,18 @@ def test_counters_never_go_negative_and_are_zero_when_idle(seed: int) -> None:
             case 2 if sinks:
                 table.abort(rng.choice(list(sinks)))
             case 3 if instances and sinks:
-                table.lost(rng.choice(list(sinks)), rng.choice(instances).name, "lost")
+                one = rng.choice(instances)
+                if one.submitted():
+                    table.lost(rng.choice(one.submitted()).id, one.name, "lost")
             case 4 if instances and sinks:
-                id, sink = rng.choice(list(sinks.items()))
-                for one in instances:
-                    one.say(id, len(sink.tokens), rng.choice([None, "stop"]))
+                one = rng.choice(instances)
+                if one.submitted():
+                    name = rng.choice(one.submitted()).id
+                    at = len(sinks[name.partition("~")[0]].tokens)
+                    one.say(name, at, rng.choice([None, "stop"]))
+            case 5:
+                clock.now += 0.5
+                table.tick()
             case _:
                 id = f"r{step}"
                 try:
@@ -337,10 +381,11 @@ def test_counters_never_go_negative_and_are_zero_when_idle(seed: int) -> None:
                 except RequestError:
                     refused += 1
         assert all(one.target.running >= 0 for one in instances)
-        assert sum(one.target.running for one in instances) + table.stranded == table.in_flight
+        there = sum(one.target.running for one in instances)
+        assert there + table.stranded + table.waiting == table.in_flight
     table.fail_all("end")
     assert table.in_flight == 0
     assert all(count == 0 for count in router.open.values())
-    assert all(one.target.running == 0 for one in instances)
+    assert all(one.target.running == one.target.held_tokens == 0 for one in instances)
     assert len(events.finished) == len(sinks) - refused
     assert len({id for id, _, _ in events.finished}) == len(events.finished), "finished twice"
