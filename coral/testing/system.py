@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from coral.testing.guardian import Guardian, kill_marked, marked
 from coral.testing.waiting import wait_until
 
 PROGRAM = "from coral.cli.main import run; run()"
@@ -24,7 +25,7 @@ MARK = "CORAL_TEST_RUN"
 
 
 class ServingSystem:
-    """A `coral serve` that was started, and all processes that came of it."""
+    """A `coral serve` that was started, and all processes that came of it. None outlives this process."""
 
     def __init__(
         self,
@@ -33,7 +34,8 @@ class ServingSystem:
         arguments: Sequence[str] = (),
         env: Mapping[str, str] = {},
     ) -> None:
-        self._mark = uuid.uuid4().hex
+        self.mark = f"{MARK}={uuid.uuid4().hex}"
+        self._guardian = Guardian(self.mark)
         self._folder = folder
         path = folder / "coral.yaml"
         path.write_text(json.dumps(config))  # JSON is YAML
@@ -44,7 +46,7 @@ class ServingSystem:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,
-                env={**os.environ, "OMP_NUM_THREADS": "1", **env, MARK: self._mark},
+                env={**os.environ, "OMP_NUM_THREADS": "1", **env, MARK: self.mark.partition("=")[2]},
                 start_new_session=True,
             )
 
@@ -124,21 +126,7 @@ class ServingSystem:
 
     def processes(self) -> dict[int, str]:
         """All living processes of this run: pid and command line."""
-        found: dict[int, str] = {}
-        mark = f"{MARK}={self._mark}".encode()
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                if mark not in (entry / "environ").read_bytes().split(b"\0"):
-                    continue
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue
-            if state not in "ZX":
-                found[int(entry.name)] = command
-        return found
+        return marked(self.mark)
 
     def stop(self, number: signal.Signals = signal.SIGTERM, within_s: float = 30.0) -> int:
         """Signal it and wait; its exit code."""
@@ -158,13 +146,9 @@ class ServingSystem:
 
     def kill_all(self) -> None:
         """Whatever is left, for the end of a test that has failed."""
-        for _ in range(3):
-            for pid in self.processes():
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+        kill_marked(self.mark)
         self.process.wait(10)
+        self._guardian.dismiss()
 
 
 @contextmanager
