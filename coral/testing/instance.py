@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from coral.core.serve import worker as worker_process
 from coral.core.serve.net import wire
 from coral.core.serve.net.transport import Pull, Router, Unreachable
 from coral.types.hardware import NodeType
-from coral.types.request import FinishReason, GenerateRequest, Token
+from coral.types.request import FinishReason, GenerateRequest, Leg, Token
 from coral.types.stage import InstanceSpec, StageSpec
 
 Placement = tuple[tuple[tuple[StageSpec, float], ...], ...]
@@ -66,10 +67,12 @@ def stages(
     memory_bytes: int = 2 << 30,
     instance: str = "instance",
     generation: int = 1,
+    prefix: str = "",
 ) -> Placement:
     """Stage s holds layers `[cuts[s-1], cuts[s])` on `nodes[s]` nodes called `s0n0`, `s0n1`, ….
 
-    The last cut is the number of layers. `weights` by node name; else all are 1.
+    The last cut is the number of layers. `weights` by node name; else all are 1. `prefix` comes before the
+    names of nodes, which differ between instances that know one another.
     """
     bounds = [0, *cuts]
     return tuple(
@@ -78,7 +81,7 @@ def stages(
                 StageSpec(
                     instance=instance,
                     generation=generation,
-                    node=f"s{stage}n{number}",
+                    node=f"{prefix}s{stage}n{number}",
                     stage=stage,
                     stages=len(cuts),
                     first_layer=bounds[stage],
@@ -98,7 +101,7 @@ def stages(
                     max_step_requests=step_requests,
                     options=options or {},
                 ),
-                (weights or {}).get(f"s{stage}n{number}", 1.0),
+                (weights or {}).get(f"{prefix}s{stage}n{number}", 1.0),
             )
             for number in range(nodes[stage])
         )
@@ -118,6 +121,7 @@ class InstanceUnderTest:
         start_timeout_s: float = 120.0,
         silence_s: float = 8.0,
         grace_s: float = 20.0,
+        kv_lease_s: float = 60.0,
         leave_out: Sequence[str] = (),
         worker_python: str = sys.executable,
     ) -> None:
@@ -132,12 +136,15 @@ class InstanceUnderTest:
             expected_output_tokens=expected_output_tokens,
             max_model_len=first.max_model_len,
             max_waiting=max_waiting,
+            kv_lease_s=kv_lease_s,
         )
         self.ready: wire.InstanceReady | None = None
         self.failed: wire.InstanceFailed | None = None
         self.drained = False
         self.stats: wire.InstanceStats | None = None
         self.answers: dict[str, Answer] = {}
+        self.said_of_kv: deque[wire.Begun | wire.KvAwaited | wire.HandedOver] = deque()
+        """What the instance has said of requests that are handed over, until somebody takes it from here."""
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self._start_timeout_s = start_timeout_s
         self._silence_s = silence_s
@@ -189,7 +196,7 @@ class InstanceUnderTest:
         self, name: str, command: Sequence[str], python: str = sys.executable
     ) -> subprocess.Popen[bytes]:
         env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
-        with (Path(self._logs.name) / name).open("wb") as log:
+        with (Path(self._logs.name) / name.replace("/", "-")).open("wb") as log:
             return subprocess.Popen([python, *command], stderr=log, env=env, start_new_session=True)
 
     def said(self) -> str:
@@ -208,9 +215,9 @@ class InstanceUnderTest:
             raise InstanceFault(f"not ready: {self.failed}\n{self.said()}")
         return self.ready
 
-    def submit(self, request: GenerateRequest) -> None:
+    def submit(self, request: GenerateRequest, leg: Leg = "whole") -> None:
         self.answers[request.id] = Answer(tokens=list(request.generated), received=[])
-        self.control.send(self.spec.instance, wire.Submit(request=request))
+        self.control.send(self.spec.instance, wire.Submit(request=request, leg=leg))
 
     def abort(self, *requests: str) -> None:
         self.control.send(self.spec.instance, wire.Abort(requests=requests))
@@ -323,6 +330,8 @@ class InstanceUnderTest:
                 self._stats_seen += 1
             case wire.Drained():
                 self.drained = True
+            case wire.Begun() | wire.KvAwaited() | wire.HandedOver():
+                self.said_of_kv.append(message)
             case wire.RequestRefused():
                 answer = self.answers[message.request]
                 answer.error, answer.status = message.reason, message.status

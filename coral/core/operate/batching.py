@@ -51,9 +51,9 @@ class FirstStageBatching:
         """There is something to run."""
         return bool(self._decodes or self._prompts)
 
-    def open(self, request: str, tokens: list[int], reserve: int) -> None:
-        """Start a sequence with all that is known of it."""
-        self._sequences[request] = _Progress(list(tokens), reserve, len(tokens))
+    def open(self, request: str, tokens: list[int], reserve: int, *, done: int = 0) -> None:
+        """Start a sequence with all that is known of it; the first `done` tokens need not run."""
+        self._sequences[request] = _Progress(list(tokens), reserve, len(tokens), done)
         self._queue(request)
 
     def feed(self, request: str, token: int) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from coral.core.operate.batching import FirstStageBatching
-from coral.core.serve.net.channel import Received
+from coral.core.serve.net.channel import Channel, Received
 from coral.core.serve.net.messages.data import Feed
+from coral.core.serve.net.messages.handover import ResumeSequence
 from coral.core.serve.net.messages.worker import ExtendSequence, OpenSequence
 from coral.core.serve.worker.outlet import Outlet
 from coral.core.serve.worker.stage import StageAtWork
@@ -14,8 +15,8 @@ from coral.types.stage import Chunk, StageSpec
 
 
 class FirstStage(StageAtWork):
-    def __init__(self, spec: StageSpec, runner: StageRunner, outlet: Outlet) -> None:
-        super().__init__(spec, runner, outlet)
+    def __init__(self, spec: StageSpec, runner: StageRunner, outlet: Outlet, channel: Channel) -> None:
+        super().__init__(spec, runner, outlet, channel)
         self._batching = FirstStageBatching(
             step_tokens=spec.max_step_tokens, step_requests=spec.max_step_requests
         )
@@ -40,7 +41,13 @@ class FirstStage(StageAtWork):
     def _opened(self, message: OpenSequence) -> None:
         request = message.request
         self._prompt[request.id] = len(request.prompt_ids)
-        self._batching.open(request.id, [*request.prompt_ids, *request.generated], message.reserve)
+        known = [*request.prompt_ids, *request.generated]
+        done = len(known) if message.leg == "decode" else 0
+        self._batching.open(request.id, known, message.reserve, done=done)
+
+    def _resumed(self, message: ResumeSequence) -> None:
+        for token in message.tokens:
+            self._batching.feed(message.request, token)
 
     def _extended(self, message: ExtendSequence) -> None:
         self._batching.extend(message.request, message.reserve)

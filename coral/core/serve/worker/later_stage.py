@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coral.core.operate.arrivals import ArrivalBatching, Arrived
-from coral.core.serve.net.channel import Received
+from coral.core.serve.net.channel import Channel, Received
 from coral.core.serve.net.messages.data import Rows
+from coral.core.serve.net.messages.handover import ResumeSequence
 from coral.core.serve.net.messages.worker import ExtendSequence, OpenSequence
 from coral.core.serve.worker.outlet import Outlet
 from coral.core.serve.worker.stage import StageAtWork
@@ -30,8 +31,8 @@ class _Part:
 
 
 class LaterStage(StageAtWork):
-    def __init__(self, spec: StageSpec, runner: StageRunner, outlet: Outlet) -> None:
-        super().__init__(spec, runner, outlet)
+    def __init__(self, spec: StageSpec, runner: StageRunner, outlet: Outlet, channel: Channel) -> None:
+        super().__init__(spec, runner, outlet, channel)
         self._arrivals: ArrivalBatching[_Part] = ArrivalBatching(
             step_tokens=spec.max_step_tokens, step_requests=spec.max_step_requests
         )
@@ -62,6 +63,9 @@ class LaterStage(StageAtWork):
 
     def _opened(self, message: OpenSequence) -> None:
         self._arrivals.open(message.request.id, message.attempt, message.reserve)
+
+    def _resumed(self, message: ResumeSequence) -> None:
+        pass
 
     def _extended(self, message: ExtendSequence) -> None:
         self._arrivals.extend(message.request, message.reserve)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from coral.core.serve.net.messages.base import Message
 from coral.core.serve.net.messages.data import FedToken, Rows, RowsPart
 from coral.types.request import Token
 from coral.types.stage import Buffer
@@ -23,6 +24,10 @@ class Outlet(Protocol):
 
     def feed(self, to: str, tokens: Sequence[FedToken]) -> None:
         """What this step sampled, for a node of stage 0."""
+        ...
+
+    def say(self, message: Message) -> None:
+        """To the scheduler."""
         ...
 
     def used(self, header: Rows) -> None:

@@ -21,8 +21,11 @@ from coral.core.serve.net.wire import (
     ExtendSequence,
     Heartbeat,
     LoadStage,
+    Message,
     OpenSequence,
     ReleaseSequences,
+    ResumeSequence,
+    SendKv,
     Shutdown,
     StageLoaded,
     Wire,
@@ -83,6 +86,9 @@ class WorkerProcess:
         self._tokens_address = ""
         self._instance = ""
         self._ending = ""
+        self._watched: list[zmq.Socket[bytes]] = []
+        self._more_kv = False
+        """Some KV could be sent on at once."""
         self._stats_due = False
         self._stats_at = 0.0
         self._connected_at = 0.0
@@ -107,7 +113,8 @@ class WorkerProcess:
 
     def _turn(self) -> None:
         """Take what has arrived; run one step if there is something to run and room for its results."""
-        if not self._can_step():
+        if not self._can_step() and not self._more_kv:
+            self._watch()
             began = time.monotonic()
             self._poller.poll(IDLE_MS)
             if self._stage is not None:
@@ -117,7 +124,7 @@ class WorkerProcess:
         if self._stage is not None:
             for received in self._channel.receive():
                 if isinstance(received, ReceivedKv):
-                    self._channel.done(received.header)
+                    self._stage.take_kv(received)
                 else:
                     self._stage.arrive(received)
             if self._can_step():
@@ -125,11 +132,22 @@ class WorkerProcess:
                 self._stage.step()
                 self._beat.step_since = 0.0
                 self._stats_due = True
+            self._more_kv = self._stage.hand_over(time.monotonic())
         if self._stats_due and self._runner is not None:
             now = time.monotonic()
             if now - self._stats_at >= STATS_S:
                 self._stats_at, self._stats_due = now, False
                 self._send_stats()
+
+    def _watch(self) -> None:
+        """Wake up for whatever arrives on the channel; its sockets come and go."""
+        sockets = list(self._channel.sockets) if self._stage is not None else []
+        if sockets != self._watched:
+            for socket in self._watched:
+                self._poller.unregister(socket)
+            for socket in sockets:
+                self._poller.register(socket, zmq.POLLIN)
+            self._watched = sockets
 
     def _can_step(self) -> bool:
         if self._stage is None or not self._stage.ready or not self._control.flush():
@@ -150,8 +168,14 @@ class WorkerProcess:
                 if failed is not None:
                     self._control.send(failed)
             case ReleaseSequences():
-                self._control.send(self._at_work.release(message))
+                self._at_work.release(message)
                 self._stats_due = True
+            case SendKv():
+                self._at_work.send_kv(message, time.monotonic())
+            case ResumeSequence():
+                answer = self._at_work.resume(message)
+                if answer is not None:
+                    self._control.send(answer)
             case LoadStage():
                 self._load(message)
             case Wire():
@@ -182,7 +206,7 @@ class WorkerProcess:
         if spec.is_last:
             self._push_tokens_to(message.tokens_address)
         stage = FirstStage if spec.is_first else LaterStage
-        self._loaded = stage(spec, self._runner, self)
+        self._loaded = stage(spec, self._runner, self, self._channel)
         self._control.send(
             StageLoaded(node=self._node, capacity=self._runner.capacity(), stats=self._runner.stats())
         )
@@ -192,8 +216,6 @@ class WorkerProcess:
             raise ProtocolError(f"{self._node} was told its peers before its stage was loaded")
         self._channel.connect(message.peers, message.senders)
         if self._stage is None:
-            for socket in self._channel.sockets:
-                self._poller.register(socket, zmq.POLLIN)
             self._stage, self._connected_at = self._loaded, time.monotonic()
         if message.tokens_address and self._tokens is not None:
             self._push_tokens_to(message.tokens_address)
@@ -222,6 +244,9 @@ class WorkerProcess:
     def feed(self, to: str, tokens: Sequence[FedToken]) -> None:
         self._channel.feed(to, tokens)
 
+    def say(self, message: Message) -> None:
+        self._control.send(message)
+
     def used(self, header: Rows) -> None:
         self._channel.done(header)
 
@@ -233,6 +258,8 @@ class WorkerProcess:
 
     def _close(self) -> None:
         self._beat.stop()
+        if self._loaded is not None:
+            self._loaded.close()
         if self._runner is not None:
             self._runner.close()
         self._channel.close()

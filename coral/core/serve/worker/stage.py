@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from coral.core.serve.net.channel import Received
+from coral.core.serve.net.channel import Channel, Received, ReceivedKv
 from coral.core.serve.net.messages.data import FedToken, RowsPart
+from coral.core.serve.net.messages.handover import ResumeSequence, SendKv
 from coral.core.serve.net.messages.worker import (
     ExtendSequence,
     OpenSequence,
@@ -16,6 +17,8 @@ from coral.core.serve.net.messages.worker import (
     SequenceOpened,
     SequencesReleased,
 )
+from coral.core.serve.worker.kv.receiving import KvReceiving
+from coral.core.serve.worker.kv.sending import KvSending
 from coral.core.serve.worker.outlet import Outlet
 from coral.errors import CoralError, EngineError
 from coral.hookspecs.engine import StageRunner
@@ -23,7 +26,7 @@ from coral.types.request import Token
 from coral.types.stage import Chunk, Sampled, StageSpec
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class OpenHere:
     """A sequence that this node holds."""
 
@@ -31,16 +34,24 @@ class OpenHere:
     route: tuple[str, ...]
     next: str
     """Its node of the next stage; empty at the last."""
+    known: int
+    """Tokens that were known when it was opened."""
+    done: int = 0
+    """Tokens that have run here; of a decode leg those that ran after its KV had come."""
 
 
 class StageAtWork(ABC):
     """What first and later stages share. Used by one thread."""
 
-    def __init__(self, spec: StageSpec, runner: StageRunner, outlet: Outlet) -> None:
+    def __init__(self, spec: StageSpec, runner: StageRunner, outlet: Outlet, channel: Channel) -> None:
         self._spec = spec
         self._runner = runner
         self._outlet = outlet
         self._open: dict[str, OpenHere] = {}
+        self._leaving: list[tuple[str, int]] = []
+        """Released, and still read by those that its KV goes to."""
+        self._sending = KvSending(spec, runner, channel, outlet.say)
+        self._receiving = KvReceiving(spec, runner, channel)
 
     @property
     @abstractmethod
@@ -53,6 +64,9 @@ class StageAtWork(ABC):
 
     @abstractmethod
     def _opened(self, message: OpenSequence) -> None: ...
+
+    @abstractmethod
+    def _resumed(self, message: ResumeSequence) -> None: ...
 
     @abstractmethod
     def _extended(self, message: ExtendSequence) -> None: ...
@@ -84,7 +98,9 @@ class StageAtWork(ABC):
         if not error:
             last = self._spec.is_last
             onward = "" if last else message.route[self._spec.stage + 1]
-            self._open[request] = OpenHere(attempt, message.route, onward)
+            self._open[request] = OpenHere(attempt, message.route, onward, message.request.known)
+            if message.leg == "decode":
+                self._receiving.open(message)
             self._opened(message)
         return SequenceOpened(node=self._spec.node, request=request, attempt=attempt, error=error)
 
@@ -101,14 +117,69 @@ class StageAtWork(ABC):
         self._extended(message)
         return None
 
-    def release(self, message: ReleaseSequences) -> SequencesReleased:
-        ours = [request for request, attempt in message.sequences if self._is_open(request, attempt)]
-        for request in ours:
-            self._closed(request)
-            del self._open[request]
-        if ours:
-            self._runner.release(ours)
-        return SequencesReleased(node=self._spec.node, sequences=message.sequences)
+    def resume(self, message: ResumeSequence) -> SequenceOpened | None:
+        """Its KV has come, and these tokens follow; a stale attempt is ignored."""
+        if not self._is_open(message.request, message.attempt):
+            return None
+        error = ""
+        try:
+            self._runner.resume(message.request, message.tokens)
+            self._resumed(message)
+        except CoralError as refused:
+            error = str(refused)
+        return SequenceOpened(
+            node=self._spec.node, request=message.request, attempt=message.attempt, error=error
+        )
+
+    def release(self, message: ReleaseSequences) -> None:
+        """Free these, and say so: at once, or when nothing of them is under way to another instance."""
+        freed = []
+        for pair in message.sequences:
+            request = pair[0]
+            if self._is_open(*pair):
+                self._closed(request)
+                self._sending.stop(request)
+                self._receiving.close(request)
+                del self._open[request]
+                if self._sending.leased(request):
+                    self._leaving.append(pair)
+                    continue
+                self._runner.release([request])
+            freed.append(pair)
+        if freed:
+            self._outlet.say(SequencesReleased(node=self._spec.node, sequences=tuple(freed)))
+
+    # ------------------------------------------------------------ KV to and from other instances
+
+    def send_kv(self, message: SendKv, now: float) -> None:
+        """Its KV goes there from now on; a stale attempt is ignored."""
+        if self._is_open(message.request, message.attempt):
+            self._sending.start(message, self._open[message.request].known, now)
+
+    def take_kv(self, received: ReceivedKv) -> None:
+        said = self._receiving.arrive(received)
+        if said is not None:
+            self._outlet.say(said)
+
+    def hand_over(self, now: float) -> bool:
+        """Push what was computed meanwhile, and see to what is under way; True where more can be pushed
+        at once. Called between steps."""
+        if not self._sending.busy:
+            return False
+        more = self._sending.push(lambda request: self._open[request].done, now)
+        self._sending.settle(now)
+        gone = [pair for pair in self._leaving if not self._sending.leased(pair[0])]
+        if gone:
+            self._leaving = [pair for pair in self._leaving if pair not in gone]
+            self._runner.release([request for request, _ in gone])
+            self._outlet.say(SequencesReleased(node=self._spec.node, sequences=tuple(gone)))
+        return more
+
+    def close(self) -> None:
+        """End the leases of what is under way."""
+        self._sending.close()
+
+    # ------------------------------------------------------------ steps
 
     def step(self) -> None:
         """Run the next batch and send on what comes of it."""
@@ -116,6 +187,8 @@ class StageAtWork(ABC):
         if not chunks:
             return
         result = self._runner.step(chunks)
+        for chunk in chunks:
+            self._open[chunk.request].done = chunk.start + chunk.n
         if self._spec.is_last:
             self._send_tokens(result.sampled)
         else:
