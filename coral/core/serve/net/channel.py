@@ -53,9 +53,9 @@ class Channel(Protocol):
         ...
 
     @property
-    def sockets(self) -> Sequence[zmq.Socket[bytes]]:
-        """For a poller: whatever arrives shows on one of these, until `receive` is called. They change
-        with `connect`, `link` and `unlink`."""
+    def sockets(self) -> Sequence[zmq.Socket[bytes] | int]:
+        """For a poller: whatever arrives shows on one of these (a socket or a file descriptor), until
+        `receive` is called. They change with `connect`, `link` and `unlink`."""
         ...
 
     def join(self, instance: str, generation: int) -> None:
@@ -65,6 +65,12 @@ class Channel(Protocol):
     def connect(self, peers: Mapping[str, str], senders: Collection[str] | None = None) -> None:
         """Be ready to send to these nodes, by name and address; from now on take what comes of `senders`
         alone (None: of everybody in the instance)."""
+        ...
+
+    @property
+    def connected(self) -> bool:
+        """Whether all peers of `connect` are reached: payloads go through. Raises ChannelBroken, naming the
+        peer, where one cannot be."""
         ...
 
     def may_send(self) -> bool:

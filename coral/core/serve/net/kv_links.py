@@ -12,8 +12,10 @@ from itertools import count
 import msgspec
 import zmq
 
+from coral.core.serve.net.address import parted
 from coral.core.serve.net.messages.data import Credit
 from coral.core.serve.net.messages.handover import Kv
+from coral.core.serve.net.paths import Paths, SendPath, open_path
 from coral.core.serve.net.transport import LINGER_MS, CurveClient
 from coral.core.serve.net.wire import decode, encode
 from coral.errors import ProtocolError
@@ -24,9 +26,10 @@ KV_WINDOW = 4
 
 
 class _Link:
-    __slots__ = ("address", "credited", "name", "sent", "socket")
+    __slots__ = ("address", "credited", "name", "path", "sent", "socket")
 
-    def __init__(self, socket: zmq.Socket[bytes], name: str, address: str) -> None:
+    def __init__(self, socket: zmq.Socket[bytes], name: str, address: str, path: SendPath | None) -> None:
+        self.path = path
         self.socket = socket
         self.name = name
         self.address = address
@@ -44,8 +47,10 @@ class KvLinks:
         node: str,
         keys: CurveClient | None = None,
         window: int = KV_WINDOW,
+        paths: Paths | None = None,
     ) -> None:
         self._context = context
+        self._paths = paths
         self._node = node
         self._keys = keys
         self._window = window
@@ -70,17 +75,26 @@ class KvLinks:
             socket.linger = LINGER_MS
             if self._keys is not None:
                 self._keys.secure(socket)
-            socket.connect(address)
-            self._links[node] = _Link(socket, name, address)
+            place, paths_address = parted(address)
+            socket.connect(place)
+            path = None
+            if self._paths is not None:
+                path, opening = open_path(self._paths, paths_address, "", 0, name)
+                socket.send(encode(opening), zmq.NOBLOCK)
+            self._links[node] = _Link(socket, name, address, path)
 
     def unlink(self, node: str) -> None:
         link = self._links.pop(node, None)
         if link is not None:
             link.socket.close(linger=0)
+            if self._paths is not None and link.path is not None:
+                self._paths.drop(link.path)
 
     def may_send_to(self, node: str) -> bool:
         link = self._links.get(node)
-        return link is not None and link.sent - link.credited < self._window
+        if link is None or (link.path is not None and not link.path.ready):
+            return False
+        return link.sent - link.credited < self._window
 
     def send_kv(self, to: str, header: Kv, frames: Sequence[Buffer]) -> int:
         link = self._links[to]
@@ -89,7 +103,10 @@ class KvLinks:
         link.sent += 1
         named = msgspec.structs.replace(header, sender=link.name, sequence=link.sent)
         # The window is far below the socket's high-water mark: it always takes the message.
-        link.socket.send_multipart([encode(named), *frames], zmq.NOBLOCK, copy=False)
+        attached = frames if link.path is None else ()
+        link.socket.send_multipart([encode(named), *attached], zmq.NOBLOCK, copy=False)
+        if link.path is not None:
+            link.path.put(frames)
         return link.sent
 
     def kv_credited(self, to: str) -> int:

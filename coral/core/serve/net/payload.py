@@ -35,6 +35,22 @@ def fault(header: Rows, payload_bytes: int) -> str | None:
     return None
 
 
+def rows_bytes(header: Rows) -> int:
+    """What the payload must be; 0 where the header says nothing sensible (`fault` says what)."""
+    rows, width = header.shape
+    return max(rows, 0) * max(width, 0) * ITEM_BYTES.get(header.dtype, 0)
+
+
+def kv_bytes(header: Kv) -> list[int]:
+    """Sizes of the payload's frames, as the header has them."""
+    sizes = []
+    for part in header.parts:
+        tokens, heads, width = part.shape
+        size = max(tokens, 0) * max(heads, 0) * max(width, 0) * ITEM_BYTES.get(part.dtype, 0)
+        sizes += [size, size]
+    return sizes
+
+
 def kv_fault(header: Kv, frame_bytes: Sequence[int]) -> str | None:
     """What is wrong with a message of KV whose payload frames (K and V of each part) have these sizes,
     or None."""

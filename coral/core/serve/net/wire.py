@@ -25,7 +25,7 @@ from coral.core.serve.net.messages.agent import (
     StopProcess,
 )
 from coral.core.serve.net.messages.base import Heartbeat, Message, Shutdown
-from coral.core.serve.net.messages.data import Credit, FedToken, Feed, Rows, RowsPart, Tokens
+from coral.core.serve.net.messages.data import Credit, FedToken, Feed, OpenPath, Rows, RowsPart, Tokens
 from coral.core.serve.net.messages.handover import (
     Begun,
     GoOn,
@@ -104,6 +104,7 @@ __all__ = [
     "KvSent",
     "LoadStage",
     "Message",
+    "OpenPath",
     "OpenSequence",
     "PlanAnswer",
     "PlanAsk",
@@ -178,6 +179,7 @@ AnyMessage = (
     | Rows
     | Feed
     | Credit
+    | OpenPath
     | Begun
     | KvAwaited
     | HandOver

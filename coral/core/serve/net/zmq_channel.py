@@ -1,4 +1,5 @@
-"""The `zmq` channel: header and payload are frames of one message; the payload is not copied.
+"""Headers by ZeroMQ, and payloads as further frames of the same message, not copied; or, with `paths`,
+by communicators beside them (`gloo`, `nccl`).
 
 Every worker binds a ROUTER and dials its peers with a DEALER under its own name; credit comes back on
 the same connection, so a receiver need not know where its senders are.
@@ -10,11 +11,14 @@ from collections.abc import Collection, Mapping, Sequence
 
 import zmq
 
+from coral.core.serve.net.address import joined, parted
+from coral.core.serve.net.arrivals import Arrivals
 from coral.core.serve.net.channel import ChannelBroken, Received, ReceivedKv
 from coral.core.serve.net.kv_links import KV_WINDOW, KvLinks
-from coral.core.serve.net.messages.data import Credit, FedToken, Feed, Rows, RowsPart
+from coral.core.serve.net.messages.data import Credit, FedToken, Feed, OpenPath, Rows, RowsPart
 from coral.core.serve.net.messages.handover import Kv
-from coral.core.serve.net.payload import fault, kv_fault
+from coral.core.serve.net.paths import Paths, SendPath, open_path
+from coral.core.serve.net.payload import fault, kv_bytes, kv_fault, rows_bytes
 from coral.core.serve.net.transport import HIGH_WATER, LINGER_MS, CurveClient, CurveServer
 from coral.core.serve.net.wire import decode, encode
 from coral.errors import ProtocolError
@@ -29,10 +33,11 @@ LARGEST_ROWS = 1 << 30
 class _Outgoing:
     """A connection to one peer: what was sent, what was credited."""
 
-    __slots__ = ("credited", "rows", "sequence", "socket")
+    __slots__ = ("credited", "path", "rows", "sequence", "socket")
 
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+    def __init__(self, socket: zmq.Socket[bytes], path: SendPath | None) -> None:
         self.socket = socket
+        self.path = path
         self.sequence = 0
         self.rows = 0
         self.credited = 0
@@ -62,6 +67,7 @@ class ZmqChannel:
         client_keys: CurveClient | None = None,
         window: int = WINDOW,
         kv_window: int = KV_WINDOW,
+        paths: Paths | None = None,
     ) -> None:
         self._context = context
         self._node = node
@@ -78,7 +84,9 @@ class ZmqChannel:
         self._senders: Collection[str] | None = None
         self._out: dict[str, _Outgoing] = {}
         self._in: dict[str, _Incoming] = {}
-        self._links = KvLinks(context, node=node, keys=client_keys, window=kv_window)
+        self._paths = paths
+        self._arrivals: Arrivals | None = None if paths is None else Arrivals(paths)
+        self._links = KvLinks(context, node=node, keys=client_keys, window=kv_window, paths=paths)
         self.link, self.unlink = self._links.link, self._links.unlink
         self.may_send_to, self.send_kv = self._links.may_send_to, self._links.send_kv
         self.kv_credited = self._links.kv_credited
@@ -87,12 +95,14 @@ class ZmqChannel:
 
     @property
     def address(self) -> str:
-        return self._router.getsockopt_string(zmq.LAST_ENDPOINT)
+        socket = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
+        return joined(socket, self._paths.address if self._paths is not None else "")
 
     @property
-    def sockets(self) -> list[zmq.Socket[bytes]]:
+    def sockets(self) -> list[zmq.Socket[bytes] | int]:
         """For a poller: where rows, fed tokens, KV and credit arrive."""
-        return [self._router, *(out.socket for out in self._out.values()), *self._links.sockets]
+        paths = [] if self._paths is None else [self._paths.fd]
+        return [self._router, *(out.socket for out in self._out.values()), *self._links.sockets, *paths]
 
     def join(self, instance: str, generation: int) -> None:
         """Messages of any other instance or generation are dropped from now on."""
@@ -109,8 +119,22 @@ class ZmqChannel:
             socket.sndhwm = socket.rcvhwm = HIGH_WATER
             if self._client_keys is not None:
                 self._client_keys.secure(socket)
-            socket.connect(address)
-            self._out[node] = _Outgoing(socket)
+            place, paths_address = parted(address)
+            socket.connect(place)
+            path = None
+            if self._paths is not None:
+                path, opening = open_path(
+                    self._paths, paths_address, self._instance, self._generation, self._node
+                )
+                socket.send(encode(opening), zmq.NOBLOCK)
+            self._out[node] = _Outgoing(socket, path)
+
+    @property
+    def connected(self) -> bool:
+        for node, out in self._out.items():
+            if out.path is not None and out.path.fault:
+                raise ChannelBroken(f"{self._node} cannot send to {node}: {out.path.fault}")
+        return all(out.path is None or out.path.ready for out in self._out.values())
 
     def may_send(self) -> bool:
         return all(out.rows - out.credited < self._window for out in self._out.values())
@@ -130,7 +154,11 @@ class ZmqChannel:
             shape=(sum(part.n for part in parts), width),
             parts=tuple(parts),
         )
-        self._send(to, [encode(header), payload])
+        if out.path is None:
+            self._send(to, [encode(header), payload])
+        else:
+            self._send(to, [encode(header)])
+            out.path.put([payload])
 
     def feed(self, to: str, tokens: Sequence[FedToken]) -> None:
         out = self._out[to]
@@ -156,6 +184,8 @@ class ZmqChannel:
             message = self._read(frames)
             if message is not None:
                 received.append(message)
+        if self._arrivals is not None and self.connected:
+            received += self._complete(self._arrivals)
         return received
 
     def done(self, header: Rows | Kv) -> None:
@@ -174,6 +204,8 @@ class ZmqChannel:
         for out in self._out.values():
             out.socket.close(linger=LINGER_MS)
         self._links.close()
+        if self._paths is not None:
+            self._paths.close()
         self._router.close(linger=LINGER_MS)
 
     def _send(self, to: str, frames: list[Buffer]) -> None:
@@ -191,13 +223,17 @@ class ZmqChannel:
             return None
         if isinstance(header, Kv):
             return self._read_kv(peer, header, frames[2:])
+        if isinstance(header, OpenPath) and self._arrivals is not None and header.sender == peer:
+            self._arrivals.open(peer, header.name)
+            return None
+        payloads = 1 if isinstance(header, Rows) and self._arrivals is None else 0
         ours = (
             isinstance(header, Rows | Feed)
             and header.sender == peer
             and (self._senders is None or peer in self._senders)
             and header.instance == self._instance
             and header.generation == self._generation
-            and len(frames) == (3 if isinstance(header, Rows) else 2)
+            and len(frames) == 2 + payloads
         )
         if not ours or not isinstance(header, Rows | Feed):
             self.malformed += 1
@@ -210,14 +246,17 @@ class ZmqChannel:
         incoming.sequence = header.sequence
         if isinstance(header, Feed):
             return Received(header=header)
-        payload = frames[2].buffer
-        wrong = fault(header, payload.nbytes)
+        size = frames[2].buffer.nbytes if payloads else rows_bytes(header)
+        wrong = fault(header, size)
         if wrong is not None:
             raise ChannelBroken(f"{self._node} got rows from {peer} that do not fit their header: {wrong}")
         incoming.rows += 1
         incoming.open[header.sequence] = None
-        rows = HiddenRows(dtype=header.dtype, shape=header.shape, data=payload)
-        return Received(header=header, rows=rows)
+        if self._arrivals is None:
+            return _rows(header, frames[2].buffer)
+        if not self._arrivals.expect(peer, header, [size]):
+            raise ChannelBroken(f"{self._node} got rows from {peer}, which has opened no path for them")
+        return None
 
     def _read_kv(self, peer: str, header: Kv, frames: Sequence[zmq.Frame]) -> ReceivedKv | None:
         """A peer of another instance breaks nothing here: what does not fit is dropped."""
@@ -227,10 +266,24 @@ class ZmqChannel:
             self._generation,
         )
         payload = tuple(frame.buffer for frame in frames)
-        if not ours or kv_fault(header, [data.nbytes for data in payload]) is not None:
+        sizes = [data.nbytes for data in payload] if self._arrivals is None else kv_bytes(header)
+        if not ours or kv_fault(header, sizes) is not None:
             self.malformed += 1
-            return None
-        return ReceivedKv(header=header, frames=payload)
+        elif self._arrivals is None:
+            return ReceivedKv(header=header, frames=payload)
+        elif not self._arrivals.expect(peer, header, sizes):
+            self.malformed += 1
+        return None
+
+    def _complete(self, arrivals: Arrivals) -> list[Received | ReceivedKv]:
+        """What came by paths. A path of this instance that is broken breaks the channel."""
+        for peer, why in arrivals.broken():
+            if peer in self._in:
+                raise ChannelBroken(f"{self._node} gets nothing more from {peer}: {why}")
+        return [
+            _rows(header, frames[0]) if isinstance(header, Rows) else ReceivedKv(header=header, frames=frames)
+            for header, frames in arrivals.take()
+        ]
 
     def _take_credit(self) -> None:
         for out in self._out.values():
@@ -248,3 +301,7 @@ class ZmqChannel:
                     out.credited = max(out.credited, message.sequence)
                 else:
                     self.malformed += 1
+
+
+def _rows(header: Rows, data: Buffer) -> Received:
+    return Received(header=header, rows=HiddenRows(dtype=header.dtype, shape=header.shape, data=data))

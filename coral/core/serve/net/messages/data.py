@@ -57,6 +57,15 @@ class Feed(Message, frozen=True, kw_only=True, tag="feed"):
     tokens: tuple[FedToken, ...]
 
 
+class OpenPath(Message, frozen=True, kw_only=True, tag="open-path"):
+    """The payloads of what follows on this connection go over a communicator of this name."""
+
+    instance: str
+    generation: int
+    sender: str
+    name: str
+
+
 class Credit(Message, frozen=True, kw_only=True, tag="credit"):
     """`sender`, who receives rows, has used or dropped `sequence` messages of rows of this peer so far.
 
