@@ -95,7 +95,7 @@ class StrictMaker:
         self._network = network
         self._violations = violations
         self._patience_s = patience_s
-        self.address = host
+        self.address = f"strict@{host}"
 
     def sender(self, name: str, address: str) -> StrictEnd:
         return self._end(f"{name}@{address}", "sender")

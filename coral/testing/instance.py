@@ -124,6 +124,7 @@ class InstanceUnderTest:
         kv_lease_s: float = 60.0,
         leave_out: Sequence[str] = (),
         worker_python: str = sys.executable,
+        channel: str = "zmq",
     ) -> None:
         """`leave_out`: nodes whose worker is never started. `worker_python`: the workers' interpreter."""
         first = placement[0][0][0]
@@ -151,6 +152,7 @@ class InstanceUnderTest:
         self._grace_s = grace_s
         self._leave_out = leave_out
         self._worker_python = worker_python
+        self._channel = channel
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.control = Router(self._context)
         self._tokens = Pull(self._context)
@@ -318,7 +320,10 @@ class InstanceUnderTest:
                     for spec, _ in stage:
                         if spec.node not in self._leave_out:
                             command = worker_process.command(
-                                scheduler=message.address, node=spec.node, grace_s=self._grace_s
+                                scheduler=message.address,
+                                node=spec.node,
+                                channel=self._channel,
+                                grace_s=self._grace_s,
                             )
                             self.workers[spec.node] = self._start(spec.node, command, self._worker_python)
             case wire.InstanceReady():

@@ -13,7 +13,7 @@ def faults_across(tree: Any) -> list[tuple[Keys, Fault]]:
     """Faults that only show when several keys are seen together."""
     if not isinstance(tree, dict):
         return []
-    return [*_doubled_models(tree), *_too_long(tree)]
+    return [*_doubled_models(tree), *_too_long(tree), *_plaintext_channel(tree)]
 
 
 def _doubled_models(tree: dict[str, Any]) -> list[tuple[Keys, Fault]]:
@@ -43,6 +43,19 @@ def _too_long(tree: dict[str, Any]) -> list[tuple[Keys, Fault]]:
                 (path, Fault(dotted(path), f"{longest} is more than the shape's max_positions, {most}"))
             )
     return found
+
+
+def _plaintext_channel(tree: dict[str, Any]) -> list[tuple[Keys, Fault]]:
+    """A channel that does not encrypt, between machines of a network that is not said to be trusted."""
+    serve = tree.get("serve")
+    if not isinstance(serve, dict) or serve.get("channel") not in ("gloo", "nccl"):
+        return []
+    uses = [cloud.get("use") for cloud in _items(tree, "clouds")]
+    if serve.get("trusted_network") is True or all(use == "local" for use in uses):
+        return []
+    path: Keys = ("serve", "channel")
+    message = f"{serve['channel']} does not encrypt what goes between machines"
+    return [(path, Fault(dotted(path), message, "say `trusted_network: true`, or leave it to `auto`"))]
 
 
 def _items(tree: dict[str, Any], key: str) -> list[dict[str, Any]]:

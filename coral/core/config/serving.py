@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -78,5 +78,8 @@ class ServeSection(Options):
     kv_lease: Annotated[Duration, Field(gt=0)] = 60.0
     """How long a prefill instance keeps the KV of a request, and a decode instance the room for it, while
     the hand-over does not come about."""
+    channel: Literal["auto", "zmq", "gloo", "nccl"] = "auto"
+    """How hidden rows and KV go from worker to worker. `auto`: NCCL where all nodes of an instance are CUDA
+    devices and payloads may go unencrypted, else ZeroMQ. gloo and NCCL do not encrypt."""
     trusted_network: Bool = False
     """Whether payloads between machines may go unencrypted."""

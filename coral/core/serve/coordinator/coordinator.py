@@ -262,6 +262,8 @@ class Coordinator:
             plugin_paths=[str(path) for path in config.plugins.paths],
             grace_s=serve.grace,
             start_timeout_s=serve.start_timeout,
+            channel=serve.channel,
+            trusted_network=serve.trusted_network,
         )
         return Controller(
             ready.models,

@@ -36,6 +36,8 @@ class EngineLaunches:
         plugin_paths: Sequence[str],
         grace_s: float,
         start_timeout_s: float,
+        channel: str = "auto",
+        trusted_network: bool = False,
     ) -> None:
         self._models = models
         self._engines = engines
@@ -44,6 +46,8 @@ class EngineLaunches:
         self._coordinator = coordinator
         self._plugin_paths = plugin_paths
         self._grace_s = grace_s
+        self._channel = channel
+        self._trusted_network = trusted_network
         self._start_timeout_s = start_timeout_s
 
     def layout(self, instance: str, template: Template, claim: Claim) -> InstanceLayout:
@@ -73,9 +77,19 @@ class EngineLaunches:
             scheduler=scheduler_address,
             node=spec.node,
             plugin_paths=self._plugin_paths,
+            channel=self._channel_of(layout),
             grace_s=self._grace_s,
         )
         launch = self._engines[spec.model].launch(arguments, threads=spec.threads, devices=spec.devices)
         if launch.preload:
             launch = replace(launch, preload=(WORKER, *launch.preload))
         return in_environment(launch, self._models[spec.model].python, spec.engine)
+
+    def _channel_of(self, layout: InstanceLayout) -> str:
+        """How payloads go between the workers of an instance."""
+        if self._channel != "auto":
+            return self._channel
+        cuda = all(seat.spec.device_kind == "cuda" for seat in layout.seats)
+        alone = len({seat.machine_id for seat in layout.seats}) == 1
+        several = len(layout.seats) > 1
+        return "nccl" if cuda and several and (alone or self._trusted_network) else "zmq"

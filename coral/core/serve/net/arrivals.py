@@ -31,13 +31,13 @@ class Arrivals:
                 self._paths.drop(path)
         self._of[peer] = self._paths.receiving(name)
 
-    def expect(self, peer: str, header: Rows | Kv, sizes: Sequence[int]) -> bool:
-        """Its payload follows; False where this peer has opened no path."""
-        path = self._of.get(peer)
-        if path is None:
-            return False
-        path.expect(header, sizes)
-        return True
+    def __contains__(self, peer: str) -> bool:
+        """It has opened a path."""
+        return peer in self._of
+
+    def expect(self, peer: str, header: Rows | Kv, sizes: Sequence[int]) -> None:
+        """Its payload follows on the path that it has opened."""
+        self._of[peer].expect(header, sizes)
 
     def take(self) -> list[tuple[Rows | Kv, tuple[Buffer, ...]]]:
         """Headers whose payload is complete, in each peer's order."""

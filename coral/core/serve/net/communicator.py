@@ -38,7 +38,7 @@ class Maker(Protocol):
 
     @property
     def address(self) -> str:
-        """Where senders meet this process to make one."""
+        """Where senders meet this process to make one: `kind@place`."""
         ...
 
     def sender(self, name: str, address: str) -> Communicator:

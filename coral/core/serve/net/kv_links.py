@@ -78,7 +78,7 @@ class KvLinks:
             place, paths_address = parted(address)
             socket.connect(place)
             path = None
-            if self._paths is not None:
+            if self._paths is not None and self._paths.reach(paths_address):
                 path, opening = open_path(self._paths, paths_address, "", 0, name)
                 socket.send(encode(opening), zmq.NOBLOCK)
             self._links[node] = _Link(socket, name, address, path)

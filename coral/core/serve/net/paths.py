@@ -10,6 +10,7 @@ import os
 import queue
 import secrets
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -22,7 +23,7 @@ H = TypeVar("H")
 P = TypeVar("P", bound="Path")
 
 
-class Path:
+class Path(ABC):
     """One end of one pair. `make` runs in the path's own thread, which then does its work in order."""
 
     def __init__(self, make: Callable[[], Communicator], name: str, wake: Callable[[], None]) -> None:
@@ -66,12 +67,12 @@ class Path:
                 self.fault = broken.message
                 self._wake()
 
-    def _work(self, communicator: Communicator) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _work(self, communicator: Communicator) -> None: ...
 
+    @abstractmethod
     def _end(self) -> None:
         """Have the thread see that it is closed."""
-        raise NotImplementedError
 
 
 class SendPath(Path):
@@ -144,6 +145,10 @@ class Paths:
         """What has happened is looked at now."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._event)
+
+    def reach(self, address: str) -> bool:
+        """Whether a path to the process at `address` can be made: it has paths too, of the same kind."""
+        return address.partition("@")[0] == self._maker.address.partition("@")[0]
 
     def sending(self, name: str, address: str) -> SendPath:
         """To the process whose `Paths.address` is given."""

@@ -106,7 +106,8 @@ class NcclBackend:
 class TorchMaker:
     """`coral.core.serve.net.communicator.Maker` over a store at `host` on a free port."""
 
-    def __init__(self, host: str, backend: _Backend) -> None:
+    def __init__(self, kind: str, host: str, backend: _Backend) -> None:
+        self._kind = kind
         self._backend = backend
         self._host = host
         self._store: Any = _distributed().TCPStore(
@@ -115,10 +116,10 @@ class TorchMaker:
 
     @property
     def address(self) -> str:
-        return f"{self._host}:{self._store.port}"
+        return f"{self._kind}@{self._host}:{self._store.port}"
 
     def sender(self, name: str, address: str) -> TorchCommunicator:
-        host, _, port = address.rpartition(":")
+        host, _, port = address.partition("@")[2].rpartition(":")
 
         def store() -> Any:
             patience = timedelta(seconds=PATIENCE_S)
@@ -145,4 +146,4 @@ def _distributed() -> Any:
 
 def maker(kind: str, host: str) -> TorchMaker:
     """`gloo` or `nccl`, for this process."""
-    return TorchMaker(host, GlooBackend(host) if kind == "gloo" else NcclBackend(0))
+    return TorchMaker(kind, host, GlooBackend(host) if kind == "gloo" else NcclBackend(0))

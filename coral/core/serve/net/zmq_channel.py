@@ -122,7 +122,7 @@ class ZmqChannel:
             place, paths_address = parted(address)
             socket.connect(place)
             path = None
-            if self._paths is not None:
+            if self._paths is not None and self._paths.reach(paths_address):
                 path, opening = open_path(
                     self._paths, paths_address, self._instance, self._generation, self._node
                 )
@@ -226,7 +226,7 @@ class ZmqChannel:
         if isinstance(header, OpenPath) and self._arrivals is not None and header.sender == peer:
             self._arrivals.open(peer, header.name)
             return None
-        payloads = 1 if isinstance(header, Rows) and self._arrivals is None else 0
+        payloads = 1 if isinstance(header, Rows) and not self._by_path(peer) else 0
         ours = (
             isinstance(header, Rows | Feed)
             and header.sender == peer
@@ -252,10 +252,10 @@ class ZmqChannel:
             raise ChannelBroken(f"{self._node} got rows from {peer} that do not fit their header: {wrong}")
         incoming.rows += 1
         incoming.open[header.sequence] = None
-        if self._arrivals is None:
+        if payloads:
             return _rows(header, frames[2].buffer)
-        if not self._arrivals.expect(peer, header, [size]):
-            raise ChannelBroken(f"{self._node} got rows from {peer}, which has opened no path for them")
+        assert self._arrivals is not None  # they come by a path
+        self._arrivals.expect(peer, header, [size])
         return None
 
     def _read_kv(self, peer: str, header: Kv, frames: Sequence[zmq.Frame]) -> ReceivedKv | None:
@@ -266,14 +266,18 @@ class ZmqChannel:
             self._generation,
         )
         payload = tuple(frame.buffer for frame in frames)
-        sizes = [data.nbytes for data in payload] if self._arrivals is None else kv_bytes(header)
-        if not ours or kv_fault(header, sizes) is not None:
+        by_path = self._by_path(peer)
+        sizes = kv_bytes(header) if by_path else [data.nbytes for data in payload]
+        if not ours or kv_fault(header, sizes) is not None or (by_path and payload):
             self.malformed += 1
-        elif self._arrivals is None:
+        elif by_path and self._arrivals is not None:
+            self._arrivals.expect(peer, header, sizes)
+        else:
             return ReceivedKv(header=header, frames=payload)
-        elif not self._arrivals.expect(peer, header, sizes):
-            self.malformed += 1
         return None
+
+    def _by_path(self, peer: str) -> bool:
+        return self._arrivals is not None and peer in self._arrivals
 
     def _complete(self, arrivals: Arrivals) -> list[Received | ReceivedKv]:
         """What came by paths. A path of this instance that is broken breaks the channel."""

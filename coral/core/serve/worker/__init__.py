@@ -11,13 +11,14 @@ def command(
     node: str,
     plugin_paths: Sequence[str] = (),
     host: str = "127.0.0.1",
+    channel: str = "zmq",
     grace_s: float = 30.0,
 ) -> tuple[str, ...]:
     """Arguments after the interpreter (`-m coral.core.serve.worker …`) that start a worker.
 
     `scheduler` is the address in `SchedulerHello`, `node` its id in the `InstanceSpec`, `plugin_paths`
-    are one-file plugins beside the config, `host` the address its data socket binds. A scheduler silent
-    for `grace_s` seconds ends the worker.
+    are one-file plugins beside the config, `host` the address its data socket binds, `channel` how
+    payloads go (`zmq`, `gloo`, `nccl`). A scheduler silent for `grace_s` seconds ends the worker.
     """
     paths = [argument for path in plugin_paths for argument in ("--plugin-path", path)]
     return (
@@ -29,6 +30,8 @@ def command(
         node,
         "--host",
         host,
+        "--channel",
+        channel,
         "--grace",
         str(grace_s),
         *paths,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
+from typing import NoReturn
 
 from coral.core.serve.lifeline import tie_to_parent
 from coral.core.serve.worker.process import WorkerArguments, WorkerProcess
@@ -16,6 +18,7 @@ def main() -> int:
     parser.add_argument("--scheduler", required=True, help="address of the instance's scheduler")
     parser.add_argument("--node", required=True, help="this node's id")
     parser.add_argument("--host", default="127.0.0.1", help="address to bind for other workers")
+    parser.add_argument("--channel", choices=("zmq", "gloo", "nccl"), default="zmq", help="of payloads")
     parser.add_argument("--plugin-path", action="append", default=[], help="a one-file plugin")
     parser.add_argument("--grace", type=float, default=30.0, help="seconds to wait for a silent scheduler")
     parser.add_argument("--step-limit", type=float, default=120.0, help="seconds a step may take")
@@ -29,11 +32,21 @@ def main() -> int:
             node=given.node,
             plugin_paths=tuple(given.plugin_path),
             host=given.host,
+            channel=given.channel,
             grace_s=given.grace,
             step_limit_s=given.step_limit,
         )
     ).run()
 
 
+def leave(code: int) -> NoReturn:
+    """End here and now: everything of ours is closed, and what a communicator's thread still waits for in
+    its library would keep an interpreter that ends in good order, for minutes or for ever."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

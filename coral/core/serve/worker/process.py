@@ -14,6 +14,8 @@ import zmq
 from coral.core.plugins import load_plugins
 from coral.core.serve.net.channel import Channel, ReceivedKv
 from coral.core.serve.net.messages.data import FedToken, Rows, RowsPart, Tokens
+from coral.core.serve.net.paths import Paths
+from coral.core.serve.net.torch_groups import maker
 from coral.core.serve.net.transport import Dealer, Push
 from coral.core.serve.net.wire import (
     AnyMessage,
@@ -57,6 +59,8 @@ class WorkerArguments:
     node: str
     plugin_paths: tuple[str, ...] = ()
     host: str = "127.0.0.1"
+    channel: str = "zmq"
+    """How payloads go between workers: `zmq`, `gloo`, `nccl`."""
     grace_s: float = 30.0
     step_limit_s: float = 120.0
 
@@ -67,8 +71,9 @@ class WorkerProcess:
         self._plugin_paths = arguments.plugin_paths
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._control = Dealer(self._context, arguments.scheduler, identity=arguments.node)
+        paths = None if arguments.channel == "zmq" else Paths(maker(arguments.channel, arguments.host))
         self._channel: Channel = ZmqChannel(
-            self._context, node=arguments.node, bind=f"tcp://{arguments.host}:*"
+            self._context, node=arguments.node, bind=f"tcp://{arguments.host}:*", paths=paths
         )
         self._beat = Beat(
             self._context,
@@ -86,9 +91,10 @@ class WorkerProcess:
         self._tokens_address = ""
         self._instance = ""
         self._ending = ""
-        self._watched: list[zmq.Socket[bytes]] = []
+        self._watched: list[zmq.Socket[bytes] | int] = []
         self._more_kv = False
         """Some KV could be sent on at once."""
+        self._connecting = False
         self._stats_due = False
         self._stats_at = 0.0
         self._connected_at = 0.0
@@ -121,6 +127,9 @@ class WorkerProcess:
                 self._waited_s += time.monotonic() - began
         for message in self._control.drain():
             self._obey(message)
+        if self._connecting and self._channel.connected:
+            self._connecting = False
+            self._control.send(Wired(node=self._node))
         if self._stage is not None:
             for received in self._channel.receive():
                 if isinstance(received, ReceivedKv):
@@ -219,7 +228,7 @@ class WorkerProcess:
             self._stage, self._connected_at = self._loaded, time.monotonic()
         if message.tokens_address and self._tokens is not None:
             self._push_tokens_to(message.tokens_address)
-        self._control.send(Wired(node=self._node))
+        self._connecting = True
 
     def _push_tokens_to(self, address: str) -> None:
         if self._tokens is not None:
