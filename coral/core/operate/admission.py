@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Mapping, Sequence
+import bisect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 
 from coral.core.operate.sequence import LiveSequence
 from coral.types.request import GenerateRequest
 from coral.types.stage import KvCapacity
+
+LOOK_AHEAD = 64
+"""Sequences of the queue that are tried for the room there is."""
 
 
 def max_request_tokens(
@@ -45,13 +49,16 @@ def refusal(request: GenerateRequest, limit: int) -> str | None:
 class WaitingQueue:
     """First come, first served within a priority; preempted sequences come before all others.
 
-    Nobody overtakes the head: a long request that waits for room is not starved by short ones.
+    Who waits for room may be overtaken by later ones of its priority that fit, but only as long as these
+    reserve no more in all than it needs itself: short ones do not stand behind a long one for which there
+    is no room yet, and the long one starts, at the latest, when as much room has come free for it a second
+    time. Nobody overtakes a preempted sequence.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._heap: list[tuple[bool, float, int, LiveSequence]] = []
-        self._gone: set[int] = set()
+        self._order: list[tuple[bool, float, int]] = []
+        self._sequences: dict[tuple[bool, float, int], LiveSequence] = {}
 
     @property
     def full(self) -> bool:
@@ -59,31 +66,45 @@ class WaitingQueue:
 
     def push(self, sequence: LiveSequence, *, preempted: bool = False) -> None:
         """Preempted sequences always find a place: they have been admitted before."""
-        entry = (not preempted, -sequence.request.priority, sequence.arrival, sequence)
-        heapq.heappush(self._heap, entry)
+        sequence.overtaken = 0
+        sequence.preempted = preempted
+        bisect.insort(self._order, _place(sequence))
+        self._sequences[_place(sequence)] = sequence
 
-    def head(self) -> LiveSequence | None:
-        while self._heap and self._heap[0][2] in self._gone:
-            self._gone.discard(heapq.heappop(self._heap)[2])
-        return self._heap[0][3] if self._heap else None
+    def admissible(self, need: Callable[[LiveSequence], int]) -> Iterator[LiveSequence]:
+        """Those that may be admitted now if there is room, in order. `need`: tokens one reserves."""
+        allowed: float = inf
+        priority = None
+        for place in self._order[:LOOK_AHEAD]:
+            sequence = self._sequences[place]
+            if priority not in (None, sequence.request.priority):
+                return
+            if need(sequence) <= allowed:
+                yield sequence
+            allowed = min(allowed, need(sequence) - sequence.overtaken)
+            if sequence.preempted or allowed <= 0:
+                return
+            priority = sequence.request.priority
 
-    def pop(self) -> LiveSequence:
-        head = self.head()
-        if head is None:
-            raise IndexError("nobody waits")
-        heapq.heappop(self._heap)
-        return head
+    def admit(self, sequence: LiveSequence, reserved: int) -> None:
+        """It goes, past all that stand before it."""
+        place = _place(sequence)
+        for before in self._order[: bisect.bisect_left(self._order, place)]:
+            self._sequences[before].overtaken += reserved
+        self.remove(sequence)
 
     def remove(self, sequence: LiveSequence) -> None:
         """Take a waiting sequence out, wherever it stands."""
-        self._gone.add(sequence.arrival)
-        if len(self._gone) > 64 and 2 * len(self._gone) > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2] not in self._gone]
-            heapq.heapify(self._heap)
-            self._gone.clear()
+        place = _place(sequence)
+        del self._sequences[place]
+        del self._order[bisect.bisect_left(self._order, place)]
 
     def __len__(self) -> int:
-        return len(self._heap) - len(self._gone)
+        return len(self._order)
 
     def __iter__(self) -> Iterator[LiveSequence]:
-        return (entry[3] for entry in self._heap if entry[2] not in self._gone)
+        return (self._sequences[place] for place in self._order)
+
+
+def _place(sequence: LiveSequence) -> tuple[bool, float, int]:
+    return (not sequence.preempted, *sequence.rank)

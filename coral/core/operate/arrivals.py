@@ -1,4 +1,4 @@
-"""What goes into a step of a later stage: whatever has arrived, in order, within the step's limits."""
+"""What goes into a step of a later stage: decode rows first, then chunks of prompts, in turn."""
 
 from __future__ import annotations
 
@@ -23,8 +23,13 @@ class Arrived(Generic[P]):
 class ArrivalBatching(Generic[P]):
     """Chunks that earlier nodes have sent, waiting for a step.
 
+    Order is kept within a sequence, not among them: rows of one token go first, in turn; longer chunks
+    share what is left, in turn as well, however many chunks of one long prompt have come before. While
+    such chunks wait, one place of the step is kept for them, and one that did not fit beside the others
+    is the first of the next step: neither decode rows nor a long prompt delay anybody by more than a step.
+
     A chunk waits while its sequence's reservation does not cover it (the extension is on its way), and
-    a second chunk of a sequence waits for the step after: chunks of one sequence stay in order.
+    a second chunk of a sequence waits for a step after.
     """
 
     def __init__(self, *, step_tokens: int, step_requests: int) -> None:
@@ -33,12 +38,17 @@ class ArrivalBatching(Generic[P]):
         self._step_tokens = step_tokens
         self._step_requests = step_requests
         self._open: dict[str, tuple[int, int]] = {}
-        self._queue: deque[Arrived[P]] = deque()
-        self._held: dict[str, deque[Arrived[P]]] = {}
+        self._chunks: dict[str, deque[Arrived[P]]] = {}
+        """All that has arrived and has not run, by sequence."""
+        self._rows: dict[str, None] = {}
+        self._prompts: dict[str, None] = {}
+        """Whose turn it is: sequences whose next chunk may run."""
+        self._owed = ""
+        """The sequence whose chunk did not fit the last step."""
 
     @property
     def ready(self) -> bool:
-        return bool(self._queue)
+        return bool(self._rows or self._prompts)
 
     def open(self, request: str, attempt: int, reserve: int) -> None:
         self._open[request] = (attempt, reserve)
@@ -46,47 +56,62 @@ class ArrivalBatching(Generic[P]):
     def extend(self, request: str, reserve: int) -> None:
         attempt, _ = self._open[request]
         self._open[request] = (attempt, reserve)
-        held = self._held.pop(request, deque())
-        while held and held[0].start + held[0].n <= reserve:
-            self._queue.append(held.popleft())
-        if held:
-            self._held[request] = held
+        self._queue(request)
 
     def close(self, request: str) -> list[Arrived[P]]:
         """Forget a sequence; what had arrived of it and did not run is returned."""
         self._open.pop(request, None)
-        dropped = list(self._held.pop(request, ()))
-        if any(chunk.request == request for chunk in self._queue):
-            dropped += [chunk for chunk in self._queue if chunk.request == request]
-            self._queue = deque(chunk for chunk in self._queue if chunk.request != request)
-        return dropped
+        self._rows.pop(request, None)
+        self._prompts.pop(request, None)
+        return list(self._chunks.pop(request, ()))
 
     def arrive(self, chunk: Arrived[P]) -> bool:
         """Take a chunk; False where its attempt is not open here (it is stale) and it was dropped."""
-        attempt, reserve = self._open.get(chunk.request, (-1, 0))
+        attempt, _ = self._open.get(chunk.request, (-1, 0))
         if attempt != chunk.attempt:
             return False
-        if chunk.request in self._held or chunk.start + chunk.n > reserve:
-            self._held.setdefault(chunk.request, deque()).append(chunk)
-        else:
-            self._queue.append(chunk)
+        self._chunks.setdefault(chunk.request, deque()).append(chunk)
+        self._queue(chunk.request)
         return True
 
     def next(self) -> list[Arrived[P]]:
         """The next step's chunks. One larger than the step's limit runs alone."""
         taken: list[Arrived[P]] = []
-        seen: set[str] = set()
-        passed: list[Arrived[P]] = []
-        room = self._step_tokens
-        while self._queue and len(taken) < self._step_requests:
-            chunk = self._queue[0]
-            if chunk.request in seen:
-                passed.append(self._queue.popleft())
-                continue
-            if taken and chunk.n > room:
-                break
-            taken.append(self._queue.popleft())
-            seen.add(chunk.request)
-            room -= chunk.n
-        self._queue.extendleft(reversed(passed))
+        room, places = self._step_tokens, min(self._step_requests, self._step_tokens)
+        honoured = self._owed in self._prompts
+        if honoured:
+            room -= self._take(self._owed, taken)
+        kept = 1 if self._prompts and not taken and places > 1 else 0
+        rows = list(self._rows)[: max(0, min(places - kept - len(taken), room))]
+        for request in rows:
+            room -= self._take(request, taken)
+        passed = ""
+        for request in list(self._prompts)[: self._step_requests - len(taken)]:
+            if not taken or self._chunks[request][0].n <= room:
+                room -= self._take(request, taken)
+            else:
+                passed = passed or request
+        if len(taken) == len(rows):  # there was no place for the first of them
+            passed = next(iter(self._prompts), "")
+        self._owed = passed if rows and not honoured else ""
+        for chunk in taken:
+            self._queue(chunk.request)
         return taken
+
+    def _take(self, request: str, taken: list[Arrived[P]]) -> int:
+        """The next chunk of a sequence, which has to wait for its next turn; how many tokens it has."""
+        chunk = self._chunks[request].popleft()
+        self._rows.pop(request, None)
+        self._prompts.pop(request, None)
+        taken.append(chunk)
+        return chunk.n
+
+    def _queue(self, request: str) -> None:
+        """Put a sequence where it belongs; one that is queued keeps its turn."""
+        chunks = self._chunks.get(request)
+        if not chunks:
+            self._chunks.pop(request, None)
+            return
+        chunk = chunks[0]
+        if chunk.start + chunk.n <= self._open[request][1]:
+            (self._rows if chunk.n == 1 else self._prompts).setdefault(request)

@@ -27,6 +27,10 @@ class _Progress:
         """Tokens that are known, fit the reservation and have not run."""
         return min(len(self.tokens), self.reserve) - self.done
 
+    @property
+    def decoding(self) -> bool:
+        return self.done >= self.prompt
+
 
 class FirstStageBatching:
     """Sequences held at stage 0, and whose turn it is.
@@ -35,16 +39,24 @@ class FirstStageBatching:
     took a chunk goes to the back, so a long one delays a short one by at most one chunk. While prompts
     wait, one place of the step is kept for them: decode rows alone never fill it.
     A sequence at the edge of its reservation waits there until it is extended.
+
+    A sequence has one row in the pipeline at a time. Were all of them in one batch, one stage would work
+    and the others wait: decode rows are cut into as many batches as the pipeline has stages.
     """
 
-    def __init__(self, *, step_tokens: int, step_requests: int) -> None:
-        if step_tokens < 1 or step_requests < 1:
-            raise ValueError(f"a step needs room, not {step_tokens} tokens of {step_requests} requests")
+    def __init__(self, *, step_tokens: int, step_requests: int, stages: int = 1) -> None:
+        if step_tokens < 1 or step_requests < 1 or stages < 1:
+            raise ValueError(
+                f"a step needs room, not {step_tokens} tokens of {step_requests} requests in {stages} stages"
+            )
         self._step_tokens = step_tokens
         self._step_requests = step_requests
+        self._stages = stages
         self._sequences: dict[str, _Progress] = {}
         self._decodes: dict[str, None] = {}
         self._prompts: dict[str, None] = {}
+        self._owing = False
+        """The last step had no room for a prompt."""
 
     @property
     def ready(self) -> bool:
@@ -77,8 +89,9 @@ class FirstStageBatching:
     def next(self) -> list[Piece]:
         """The next step's pieces, counted as run from now on; at most one per sequence."""
         places = min(self._step_requests, self._step_tokens)
-        kept = 1 if self._prompts and places > 1 else 0
-        pieces = [self._take(request, 1) for request in list(self._decodes)[: places - kept]]
+        kept = 1 if self._prompts and (places > 1 or self._owing) else 0
+        rows = min(places - kept, self._share())
+        pieces = [self._take(request, 1) for request in list(self._decodes)[:rows]]
         room = self._step_tokens - len(pieces)
         for request in list(self._prompts)[: self._step_requests - len(pieces)]:
             if room <= 0:
@@ -86,7 +99,13 @@ class FirstStageBatching:
             piece = self._take(request, room)
             room -= len(piece.tokens)
             pieces.append(piece)
+        self._owing = bool(self._prompts) and len(pieces) == rows
         return pieces
+
+    def _share(self) -> int:
+        """Decode rows of one of as many batches as there are stages."""
+        decoding = sum(sequence.decoding for sequence in self._sequences.values())
+        return -(-decoding // self._stages)
 
     def _take(self, request: str, room: int) -> Piece:
         sequence = self._sequences[request]
@@ -102,5 +121,4 @@ class FirstStageBatching:
         """Put a sequence where it belongs; one that is queued keeps its turn."""
         sequence = self._sequences[request]
         if sequence.ready > 0:
-            decoding = sequence.done >= sequence.prompt
-            (self._decodes if decoding else self._prompts).setdefault(request)
+            (self._decodes if sequence.decoding else self._prompts).setdefault(request)

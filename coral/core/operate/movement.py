@@ -1,10 +1,11 @@
 """How sequences move through an instance: admitted, extended, preempted, released.
 
 A sequence reserves KV on every node of its route and is extended ahead of need. Where a node is full,
-the youngest sequence on it is preempted on its whole route and later replayed from prompt and tokens
-so far. The oldest one is never preempted unless it is alone, and alone it fits (else it was refused):
-so there is always one that gets on, and no deadlock. A prefill leg whose token is sampled only waits for
-its KV to be taken: it is not preempted, it leaves within the lease.
+the last sequence on it (of the least priority, of these the youngest) is preempted on its whole route
+and later replayed from prompt and tokens so far. The first one is never preempted unless it is alone,
+and alone it fits (else it was refused): so there is always one that gets on, and no deadlock. A prefill
+leg whose token is sampled only waits for its KV to be taken: it is not preempted, it leaves within the
+lease.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Movement:
         self._ahead = max(1, rule.extend_tokens // 4)
         self._growing: dict[str, LiveSequence] = {}
         self._attempts = 0
+        self._stuck = False
+        """Nobody in the queue has room, and nothing has changed since."""
         self._draining = False
         self._drained = False
 
@@ -64,18 +67,18 @@ class Movement:
     def enter(self, sequence: LiveSequence) -> None:
         self.sequences[sequence.id] = sequence
         self.waiting.push(sequence)
+        self._stuck = False
 
     def drain(self) -> None:
         self._draining = True
 
     def advance(self, out: list[Command]) -> list[Command]:
-        """Let those in flight grow, oldest first; then admit from the head of the queue."""
-        for sequence in sorted(self._growing.values(), key=lambda s: s.arrival):
+        """Let those in flight grow, in order of rank; then admit from the queue."""
+        for sequence in sorted(self._growing.values(), key=lambda s: s.rank):
             if sequence.id in self._growing:
                 self.grow(sequence, out)
-        while not self._growing and (head := self.waiting.head()) is not None:
-            if not self._admit(head, out):
-                break
+        while not self._growing and not self._stuck:
+            self._stuck = not any(self._admit(one, out) for one in self.waiting.admissible(self._need))
         if self._draining and not self.sequences and not self._drained:
             self._drained = True
             out.append(Drained())
@@ -83,8 +86,12 @@ class Movement:
 
     # ------------------------------------------------------------ in
 
+    def _need(self, sequence: LiveSequence) -> int:
+        """Tokens to reserve for one that is to start."""
+        return self._rule.reserve(sequence.known, sequence.left)
+
     def _admit(self, sequence: LiveSequence, out: list[Command]) -> bool:
-        reserve = self._rule.reserve(sequence.known, sequence.left)
+        reserve = self._need(sequence)
         total = sequence.total
         ledger = self.ledger
         route = self.dispatcher.pick(
@@ -92,7 +99,7 @@ class Movement:
         )
         if route is None:
             return False
-        self.waiting.pop()
+        self.waiting.admit(sequence, reserve)
         ledger.reserve(sequence.id, route, reserve)
         sequence.attempt = self._attempts
         self._attempts += 1
@@ -151,7 +158,7 @@ class Movement:
     # ------------------------------------------------------------ room
 
     def grow(self, sequence: LiveSequence, out: list[Command]) -> None:
-        """Extend ahead of need; on a full node preempt the youngest, maybe this one itself."""
+        """Extend ahead of need; on a full node preempt the last in rank, maybe this one itself."""
         if sequence.reserved >= sequence.total or sequence.reserved - sequence.known > self._ahead:
             self._growing.pop(sequence.id, None)
             return
@@ -168,7 +175,7 @@ class Movement:
         self._growing[sequence.id] = sequence
         for node, short in missing.items():
             while short > self._coming_free(node) and sequence.state is SequenceState.RUNNING:
-                self._preempt(self._youngest(node), out)
+                self._preempt(self._last(node), out)
 
     def _coming_free(self, node: str) -> int:
         """Blocks on a node whose sequences are leaving."""
@@ -178,9 +185,9 @@ class Movement:
             if self.sequences[request].state in LEAVING
         )
 
-    def _youngest(self, node: str) -> LiveSequence:
+    def _last(self, node: str) -> LiveSequence:
         live = (self.sequences[request] for request in self.ledger.holders(node))
-        return max((s for s in live if s.state not in LEAVING), key=lambda s: s.arrival)
+        return max((s for s in live if s.state not in LEAVING), key=lambda s: s.rank)
 
     def _preempt(self, sequence: LiveSequence, out: list[Command]) -> None:
         self.preemptions += 1
@@ -192,6 +199,7 @@ class Movement:
         """Finished or aborted: wherever it is, it will not come back."""
         if sequence.state is SequenceState.WAITING:
             self.waiting.remove(sequence)
+            self._stuck = False
             del self.sequences[sequence.id]
         elif sequence.state is SequenceState.RELEASING:
             sequence.next = Next.END
@@ -218,6 +226,7 @@ class Movement:
     def leave(self, sequence: LiveSequence, out: list[Command]) -> None:
         """Every node has released it."""
         self.ledger.free(sequence.id)
+        self._stuck = False
         sequence.route, sequence.told, sequence.reserved = (), (), 0
         if sequence.next is Next.RESUME:
             self._replay(sequence)

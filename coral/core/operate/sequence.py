@@ -60,6 +60,10 @@ class LiveSequence:
     """Decode leg: what the prefill leg sampled."""
     lacking: set[str] = field(default_factory=set)
     """Nodes that have not sent all KV to the destination, or that have not got all of it."""
+    overtaken: int = 0
+    """Tokens reserved by those that went ahead of it while it waited."""
+    preempted: bool = False
+    """It waits once more, after a preemption."""
     still_since_s: float | None = None
     """Since when it waits for its peer and nothing has come; None until the clock is looked at."""
     finish: FinishReason | None = None
@@ -73,6 +77,11 @@ class LiveSequence:
     @property
     def id(self) -> str:
         return self.request.id
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """By priority, then by arrival: the first goes first and is preempted last."""
+        return -self.request.priority, self.arrival
 
     @property
     def known(self) -> int:

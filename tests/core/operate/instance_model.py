@@ -40,13 +40,16 @@ def token_at(request: str, position: int) -> int:
     return zlib.crc32(f"{request} {position}".encode()) % 1000
 
 
-def request_of(name: str, prompt: int, output: int, generated: int = 0) -> GenerateRequest:
+def request_of(
+    name: str, prompt: int, output: int, generated: int = 0, priority: float = 1.0
+) -> GenerateRequest:
     return GenerateRequest(
         id=name,
         model="m",
         prompt_ids=tuple(range(prompt)),
         sampling=Sampling(max_tokens=output),
         generated=tuple(token_at(name, position) for position in range(generated)),
+        priority=priority,
     )
 
 

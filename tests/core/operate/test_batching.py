@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -136,3 +137,121 @@ def test_a_chunk_larger_than_a_step_runs_alone() -> None:
         batching.arrive(arrived(name, 0, 6))
     assert names(batching.next()) == ["a@0"]
     assert names(batching.next()) == ["b@0"]
+
+
+def test_a_long_prompt_at_a_later_stage_delays_a_short_one_by_at_most_one_chunk() -> None:
+    batching: ArrivalBatching[str] = ArrivalBatching(step_tokens=8, step_requests=4)
+    for name in ("long", "short"):
+        batching.open(name, 0, 200)
+    for start in range(0, 64, 8):
+        batching.arrive(arrived("long", start, 8))
+    assert names(batching.next()) == ["long@0"]
+    batching.arrive(arrived("short", 0, 3))
+    assert names(batching.next()) == ["long@8"]
+    assert names(batching.next()) == ["short@0"]
+
+
+def test_decode_rows_pass_chunks_and_a_chunk_that_did_not_fit_is_next() -> None:
+    batching: ArrivalBatching[str] = ArrivalBatching(step_tokens=8, step_requests=4)
+    for name in "abc":
+        batching.open(name, 0, 200)
+    batching.open("prompt", 0, 200)
+    for start in range(0, 32, 8):
+        batching.arrive(arrived("prompt", start, 8))
+    for position in range(3):
+        for name in "abc":
+            batching.arrive(arrived(name, position, 1))
+    assert names(batching.next()) == ["a@0", "b@0", "c@0"]
+    assert names(batching.next()) == ["prompt@0"]
+    assert names(batching.next()) == ["a@1", "b@1", "c@1"]
+    assert names(batching.next()) == ["prompt@8"]
+
+
+def test_short_chunks_that_fit_beside_decode_rows_do_not_keep_a_long_one_out() -> None:
+    batching: ArrivalBatching[str] = ArrivalBatching(step_tokens=8, step_requests=4)
+    for name in ("a", "long", *map(str, range(9))):
+        batching.open(name, 0, 200)
+    batching.arrive(arrived("long", 0, 8))
+    steps = []
+    for number in range(6):
+        batching.arrive(arrived("a", number, 1))
+        batching.arrive(arrived(str(number), 0, 2))
+        steps.append(names(batching.next()))
+    assert steps[0] == ["a@0", "0@0"]
+    assert steps[1] == ["long@0"]
+    assert steps[2] == ["a@1", "1@0", "2@0"]
+
+
+@given(
+    sequences=st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=6), min_size=1, max_size=7),
+    step_tokens=st.integers(1, 10),
+    step_requests=st.integers(1, 5),
+)
+def test_arrivals_run_once_in_order_within_limits_and_nobody_waits_for_more_than_a_turn_of_each(
+    sequences: list[list[int]], step_tokens: int, step_requests: int
+) -> None:
+    batching: ArrivalBatching[str] = ArrivalBatching(step_tokens=step_tokens, step_requests=step_requests)
+    waiting: dict[str, list[tuple[int, int]]] = {}
+    for number, lengths in enumerate(sequences):
+        name = str(number)
+        batching.open(name, 0, 1000)
+        waiting[name] = []
+        for n in lengths:
+            start = waiting[name][-1][0] + waiting[name][-1][1] if waiting[name] else 0
+            waiting[name].append((start, n))
+            batching.arrive(arrived(name, start, n))
+    idle = dict.fromkeys(waiting, 0)
+    while batching.ready:
+        taken = batching.next()
+        tokens = sum(chunk.n for chunk in taken)
+        assert taken
+        assert tokens <= step_tokens or len(taken) == 1
+        assert len(taken) <= step_requests
+        assert len({chunk.request for chunk in taken}) == len(taken)
+        for chunk in taken:
+            assert waiting[chunk.request].pop(0) == (chunk.start, chunk.n)
+        ran = {chunk.request for chunk in taken}
+        idle = {name: 0 if name in ran else idle[name] + 1 for name, left in waiting.items() if left}
+        assert max(idle.values(), default=0) <= 2 * len(sequences)
+    assert not any(waiting.values())
+
+
+def pipeline_makespan(stages: int, sequences: int, tokens: int, split: bool) -> float:
+    """Seconds until every sequence has its tokens, where a step of b rows takes 1 + b/10 s at every stage."""
+    first = FirstStageBatching(step_tokens=64, step_requests=64, stages=stages if split else 1)
+    later = [ArrivalBatching[str](step_tokens=64, step_requests=64) for _ in range(stages - 1)]
+    got = dict.fromkeys(map(str, range(sequences)), 0)
+    for name in got:
+        first.open(name, [1], 1000)
+        for stage in later:
+            stage.open(name, 0, 1000)
+    clock, running = 0.0, [(float("inf"), list[tuple[str, int]]()) for _ in range(stages)]
+    while min(got.values()) < tokens:
+        for number in range(stages):
+            if running[number][0] == float("inf"):
+                if number == 0:
+                    rows = [(piece.request, piece.start) for piece in first.next()]
+                else:
+                    rows = [(chunk.request, chunk.start) for chunk in later[number - 1].next()]
+                if rows:
+                    running[number] = (clock + 1 + len(rows) / 10, rows)
+        clock = min(end for end, _ in running)
+        for number in range(stages):
+            end, rows = running[number]
+            if end == clock:
+                running[number] = (float("inf"), [])
+                for name, start in rows:
+                    if number < stages - 1:
+                        later[number].arrive(arrived(name, start, 1))
+                    else:
+                        got[name] += 1
+                        first.feed(name, 1)
+    return clock
+
+
+def test_decode_rows_keep_every_stage_of_a_pipeline_busy() -> None:
+    for stages in (2, 3, 4):
+        together = pipeline_makespan(stages, 24, 50, split=False)
+        apart = pipeline_makespan(stages, 24, 50, split=True)
+        assert together == pytest.approx(50 * stages * (1 + 24 / 10))
+        assert apart < 1.1 * 50 * stages * (1 + 24 / stages / 10)

@@ -31,7 +31,8 @@ def test_blocks_are_conserved_tokens_complete_and_every_request_ends(data: st.Da
             output = data.draw(st.integers(1, 24))
             done = data.draw(st.integers(0, 3))
             name = f"r{count}"
-            one.submit(request_of(name, data.draw(st.integers(1, 20)), output, min(done, output - 1)))
+            prompt, priority = data.draw(st.integers(1, 20)), data.draw(st.sampled_from([1.0, 2.0]))
+            one.submit(request_of(name, prompt, output, min(done, output - 1), priority))
             count += 1
         elif action == 3 and count:
             one.abort(f"r{data.draw(st.integers(0, count - 1))}")

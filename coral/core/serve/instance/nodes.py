@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
+from collections.abc import Iterator
 
 import zmq
 
 from coral.core.serve.net.transport import Congested, Router, Unreachable
-from coral.core.serve.net.wire import AnyMessage, Heartbeat, Message, Shutdown
+from coral.core.serve.net.wire import AnyMessage, Heartbeat, Message, Shutdown, WorkerFailed
 from coral.core.serve.worker.beat import SUFFIX
 
 log = logging.getLogger("coral.scheduler")
@@ -38,6 +40,7 @@ class Nodes:
         self._silence_s = silence_s
         self._heard: dict[str, float] = {}
         self._reached: dict[str, float] = {}
+        self._arrived: deque[tuple[str, AnyMessage]] = deque()
 
     @property
     def address(self) -> str:
@@ -68,17 +71,24 @@ class Nodes:
         """Tell a node that is none of ours to go; it may be gone already."""
         self._router.tell(node, Shutdown(reason=reason))
 
-    def drain(self, now: float) -> list[tuple[str, AnyMessage]]:
+    def drain(self, now: float) -> Iterator[tuple[str, AnyMessage]]:
         """(node, message) of what has arrived; heartbeats are noted and left out."""
         self._router.flush()
-        out: list[tuple[str, AnyMessage]] = []
         for peer, message in self._router.drain():
             node = peer.removesuffix(SUFFIX)
             if node in self._heard:
                 self._heard[node] = now
             if not isinstance(message, Heartbeat):
-                out.append((node, message))
-        return out
+                self._arrived.append((node, message))
+        while self._arrived:
+            yield self._arrived.popleft()
+
+    def last_words(self, node: str, now: float) -> str:
+        """Why a node that cannot be reached has left, if it has said so; other messages are lost."""
+        for peer, message in self.drain(now):
+            if peer == node and isinstance(message, WorkerFailed):
+                return message.reason
+        return ""
 
     def beat(self, now: float) -> None:
         """Tell every node that the scheduler is there."""

@@ -77,7 +77,8 @@ class Scheduler:
                 try:
                     self._turn(time.monotonic())
                 except NodeLost as lost:
-                    self._fail(lost.reason, lost.node)
+                    said = self._nodes.last_words(lost.node, time.monotonic())
+                    self._fail(said or lost.reason, lost.node)
         finally:
             self._nodes.shut_down(self._why or "the scheduler ends")
             self._nodes.close()

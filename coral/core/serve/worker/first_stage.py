@@ -18,7 +18,7 @@ class FirstStage(StageAtWork):
     def __init__(self, spec: StageSpec, runner: StageRunner, outlet: Outlet, channel: Channel) -> None:
         super().__init__(spec, runner, outlet, channel)
         self._batching = FirstStageBatching(
-            step_tokens=spec.max_step_tokens, step_requests=spec.max_step_requests
+            step_tokens=spec.max_step_tokens, step_requests=spec.max_step_requests, stages=spec.stages
         )
         self._prompt: dict[str, int] = {}
 
