@@ -120,6 +120,7 @@ class Movement:
             out.append(Resume(sequence.route[0], sequence.id, sequence.attempt, sequence.handed or ()))
         elif sequence.leg == "decode":
             sequence.state = SequenceState.AWAITING
+            sequence.awaited = True
             sequence.lacking = set(sequence.route)
             sequence.still_since_s = None
             out.append(Await(sequence.id, sequence.attempt, sequence.route))
@@ -238,9 +239,9 @@ class Movement:
             out.append(HandedOver(sequence.id))
 
     def _replay(self, sequence: LiveSequence) -> None:
-        """It waits for room again. A decode leg is replayed here from its prompt: whoever had its KV may be
-        gone, and what it is still sent is dropped."""
-        if sequence.leg == "decode":
+        """It waits for room again. A decode leg that has asked for its KV is replayed here from its prompt:
+        whoever had the KV may be gone, and what still comes of it is dropped."""
+        if sequence.leg == "decode" and sequence.awaited:
             sequence.leg = "whole"
             sequence.learn_handed()
         sequence.state = SequenceState.WAITING

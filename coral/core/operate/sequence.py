@@ -54,6 +54,8 @@ class LiveSequence:
     unreleased: set[str] = field(default_factory=set)
     begun: bool = False
     """Prefill leg: the coordinator knows that its prompt runs."""
+    awaited: bool = False
+    """Decode leg: the coordinator knows where its KV is awaited."""
     destination: KvDestination | None = None
     """Prefill leg: where its KV goes."""
     handed: tuple[int, ...] | None = None

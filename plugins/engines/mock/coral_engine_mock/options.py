@@ -34,6 +34,12 @@ class MockOptions(Options):
     fail_node: str = Field(default="", description="the node that the faults are for; empty = every node")
     fail_at_load: str = Field(default="", description="fail to load, with this message")
     fail_at_step: int = Field(default=0, ge=0, description="fail in this step, counted from 1; 0 = never")
+    fail_at_export: int = Field(
+        default=0, ge=0, description="fail to export KV this time, counted from 1; 0 = never"
+    )
+    fail_at_import: int = Field(
+        default=0, ge=0, description="fail to import KV this time, counted from 1; 0 = never"
+    )
     hang_at_step: int = Field(
         default=0, ge=0, description="never return from this step, counted from 1; 0 = never"
     )

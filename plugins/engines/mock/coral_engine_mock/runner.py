@@ -29,7 +29,7 @@ class MockRunner:
         self._cost = settings.cost.step_cost(spec.node_type.gpu)
         self._blocks = BlockTable(settings.kv_blocks, settings.block_size)
         self._open: dict[str, MockSequence] = {}
-        self._steps = 0
+        self._steps = self._exports = self._imports = 0
         self._step_s = 0.0
         time.sleep(settings.load)
         if self._faulty and settings.fail_at_load:
@@ -75,11 +75,17 @@ class MockRunner:
         sequence, spec = self._sequence(request), self._spec
         if not spec.first_layer <= layers[0] < layers[1] <= spec.end_layer:
             raise EngineError(f"layers {layers} are not all in [{spec.first_layer}, {spec.end_layer})")
+        self._exports += 1
+        if self._faulty and self._exports == self._settings.fail_at_export:
+            raise EngineError(f"export {self._exports} fails, as it was told to")
         piece = export(sequence, layers, tokens)
         self._blocks.lease(request)
         return MockLease(piece, lambda: self._blocks.end_lease(request))
 
     def import_kv(self, request: str, pieces: Sequence[KvPiece]) -> None:
+        self._imports += 1
+        if self._faulty and self._imports == self._settings.fail_at_import:
+            raise EngineError(f"import {self._imports} fails, as it was told to")
         restore(self._sequence(request), (self._spec.first_layer, self._spec.end_layer), pieces)
 
     def resume(self, request: str, tokens: Sequence[int]) -> None:

@@ -46,6 +46,8 @@ class MockSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     fail_node: str = ""
     fail_at_load: str = ""
     fail_at_step: int = 0
+    fail_at_export: int = 0
+    fail_at_import: int = 0
     hang_at_step: int = 0
 
     @classmethod
