@@ -39,7 +39,7 @@ class ScriptedServing:
     """Steps of all requests happen together, every `step_s` seconds, as in an engine.
 
     `refuse`: what `submit` raises, from sequence `refuse_from` of a request on. `submitted` and
-    `aborted` (id to loop time) are for a test to look at.
+    `aborted` (id to loop time) are for a test to look at, and so is `stalled`, ids of those given up.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class ScriptedServing:
         self.refuse_from = 0
         self.submitted: list[GenerateRequest] = []
         self.aborted: dict[str, float] = {}
+        self.stalled: set[str] = set()
         self._runs: dict[str, _Run] = {}
         self._ticking = False
 
@@ -77,6 +78,8 @@ class ScriptedServing:
     def abort(self, request: str, *, stalled: bool = False) -> None:
         if self._runs.pop(request, None) is not None:
             self.aborted[request] = asyncio.get_running_loop().time()
+            if stalled:
+                self.stalled.add(request)
 
     @property
     def running(self) -> int:

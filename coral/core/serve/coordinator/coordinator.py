@@ -307,6 +307,7 @@ class Coordinator:
             engine_options=use.options.model_dump(mode="json"),
             engine_args=use.args,
             python=str(use.python) if use.python else None,
+            kv_lease_s=self._config.serve.kv_lease,
         )
 
     async def _tick(self) -> None:

@@ -37,6 +37,7 @@ class ServingModel(Struct, frozen=True, kw_only=True):
     engine_options: dict[str, Any] = {}
     engine_args: dict[str, Any] = {}
     python: str | None = None
+    kv_lease_s: float = 60.0
 
 
 class StepLimits(Struct, frozen=True, kw_only=True):
@@ -125,6 +126,7 @@ def layout(
         stages=tuple(members),
         expected_output_tokens=model.expected_output_tokens,
         max_model_len=model.max_model_len,
+        kv_lease_s=model.kv_lease_s,
     )
     return InstanceLayout(
         spec=spec_of_instance, seats=tuple(seats), scheduler_machine=claim.stages[0][0].machine_id

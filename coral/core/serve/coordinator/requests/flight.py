@@ -50,6 +50,7 @@ class Flight:
         "early",
         "first",
         "generated",
+        "giver",
         "moves",
         "owes",
         "reason",
@@ -76,6 +77,8 @@ class Flight:
         self.base = len(self.generated)
         self.first: LiveLeg | None = None
         self.second: LiveLeg | None = None
+        self.giver = ""
+        """The instance from which the decode leg has its KV, once that has left there."""
         self.moves = 0
         """How often it had to go elsewhere."""
         self.owes = False
@@ -119,6 +122,7 @@ class Flight:
         """It starts from the prompt and all tokens so far."""
         self.attempt += 1
         self.base = len(self.generated)
+        self.giver = ""
         self.early.clear()
 
     def submit(self, kind: Leg, target: Target) -> Submit:

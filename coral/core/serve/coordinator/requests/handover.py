@@ -49,40 +49,55 @@ class HandOvers:
             self._go_on(flight, second)
 
     def handed_over(self, flight: Flight, leg: LiveLeg) -> None:
-        """All KV is with the decode leg, and the prefill leg has left."""
+        """All KV is with the decode leg that the prefill leg was told of last, and it has left."""
         if leg is not flight.first:
             return
         leg.handed_over = True
-        if len(flight.generated) > flight.base:
+        if flight.second is None or flight.second.to is None:
+            self._placing.start_again(flight)  # with one that has failed meanwhile: the KV is gone
+        elif len(flight.generated) > flight.base:
             self._end_first(flight, leg)
+
+    def too_late(self, flight: Flight, instance: str, reason: str) -> None:
+        """The prefill leg had handed its KV to an earlier decode leg when it was told of the present one."""
+        second = flight.second
+        if flight.giver == instance and flight.first is None and second is not None and not second.proved:
+            self._placing.move(flight, reason)
 
     def _end_first(self, flight: Flight, leg: LiveLeg) -> None:
         self._routes.end_leg(flight, leg, tell=False)
+        flight.giver = leg.target.instance
         self._counters.handed_over += 1
         self._placing.pump(flight.model)
 
     def _go_on(self, flight: Flight, second: LiveLeg) -> None:
         message = GoOn(request=flight.name, tokens=tuple(flight.generated[flight.base :]))
         if not second.target.send(message):
-            self.broken(flight, second, f"{second.target.instance} cannot be reached", tell=False)
+            self.broken(flight, second, f"{second.target.instance} cannot be reached", tell=True)
 
     # ------------------------------------------------------------ failures
 
     def broken(self, flight: Flight, leg: LiveLeg, reason: str, *, tell: bool) -> None:
         """One of its legs has failed, its only one or one of two. `tell`: its scheduler may not know it."""
         instance, first, second = leg.target.instance, flight.first, flight.second
-        if leg is second and first is not None and not first.handed_over:
+        if leg is second and self._has_kv(flight):
             self._routes.end_leg(flight, leg, tell=tell)
             self._placing.follow_again(flight, reason, avoid=instance)
         elif leg is first and second is not None and second.proved:
             self._routes.end_leg(flight, leg, tell=tell)  # the decode leg has all it needs
         else:
-            self._placing.move(flight, reason, avoid=instance)
+            self._placing.move(flight, reason, avoid=instance, tell=tell)
+
+    def _has_kv(self, flight: Flight) -> bool:
+        """Whether the prefill leg still has it: what decodes already has got it all."""
+        first, second = flight.first, flight.second
+        return first is not None and not first.handed_over and not (second is not None and second.proved)
 
     def refused(self, flight: Flight, leg: LiveLeg) -> None:
         """A scheduler had no room for one of its legs."""
-        if leg is flight.second and flight.first is not None and not flight.first.handed_over:
+        if leg is flight.second and self._has_kv(flight):
             self._routes.end_leg(flight, leg, tell=False)
             self._placing.follow(flight)
         else:
-            self._placing.refused(flight)
+            self._routes.end_leg(flight, leg, tell=False)
+            self._placing.start_again(flight)

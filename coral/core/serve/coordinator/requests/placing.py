@@ -82,22 +82,23 @@ class Placing:
 
     # ------------------------------------------------------------ those that were somewhere
 
-    def move(self, flight: Flight, reason: str, *, avoid: str = "") -> None:
-        """It goes on from prompt + tokens so far, at any instance but `avoid`, which has failed with it.
+    def move(self, flight: Flight, reason: str, *, avoid: str = "", tell: bool = True) -> None:
+        """It goes on from prompt + tokens so far, at any instance but `avoid`, which has failed with it, and
+        is told so where it does not know it (`tell`).
 
         Its legs end. Where there is no other now it waits, as long as its client does.
         """
         for leg in flight.legs:
-            self._routes.end_leg(flight, leg, tell=leg.target.instance != avoid)
+            self._routes.end_leg(flight, leg, tell=tell or leg.target.instance != avoid)
         self.failed_with(flight, reason, avoid)
         if self._spent(flight):
             return
         self._return(flight)
 
-    def refused(self, flight: Flight) -> None:
-        """The scheduler of its first leg had no room: it stays next in line, and it costs no retry."""
+    def start_again(self, flight: Flight) -> None:
+        """It starts from prompt + tokens so far, next in line; that is no failure of anyone."""
         for leg in flight.legs:
-            self._routes.end_leg(flight, leg, tell=leg is not flight.first)
+            self._routes.end_leg(flight, leg, tell=True)
         self._return(flight)
 
     def failed_with(self, flight: Flight, reason: str, instance: str) -> None:

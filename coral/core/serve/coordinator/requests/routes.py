@@ -47,6 +47,13 @@ class Routes:
         self._model_of: dict[str, str] = {}
         self._promised: dict[tuple[str, Domain], int] = {}
         """Tokens of KV of decode legs to come, whose prefill legs run."""
+        self._unsaid: dict[str, tuple[Target, list[str]]] = {}
+        """By instance: what it has to be told to abort, and could not be."""
+
+    @property
+    def promised(self) -> int:
+        """Tokens of KV of all decode legs to come."""
+        return sum(self._promised.values())
 
     def admit(self, target: Target) -> None:
         self._targets[target.model][target.instance] = target
@@ -57,6 +64,17 @@ class Routes:
         model = self._model_of.pop(instance, None)
         if model is not None:
             del self._targets[model][instance]
+
+    def forget(self, instance: str) -> None:
+        """It has failed: nothing is there any more."""
+        self.drop(instance)
+        self._unsaid.pop(instance, None)
+
+    def say_again(self) -> None:
+        """Aborts for those that could not be reached before: what nobody wants must not go on for ever."""
+        for instance, (target, names) in list(self._unsaid.items()):
+            if target.send(Abort(requests=tuple(names))):
+                del self._unsaid[instance]
 
     def target(self, instance: str) -> Target | None:
         model = self._model_of.get(instance)
@@ -202,8 +220,8 @@ class Routes:
         if not leg.proved:
             target.breaker.withdrawn()
         router = self._decode_router(flight.model) if leg.kind == "decode" else self._routers[flight.model]
-        if tell:
-            target.send(Abort(requests=(flight.name,)))
+        if tell and not target.send(Abort(requests=(flight.name,))):
+            self._unsaid.setdefault(target.instance, (target, []))[1].append(flight.name)
         try:
             router.done(flight.route, leg.candidate, now)
         except Exception:  # a router is anyone's: its failure must not keep a request from leaving

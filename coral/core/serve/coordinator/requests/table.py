@@ -86,7 +86,7 @@ class RequestTable:
 
         Those for which there is no other now wait for its successor, as long as their client does.
         """
-        self.stop_admitting(instance)
+        self._routes.forget(instance)
         for flight in list(self._flights.values()):
             leg = flight.leg_at(instance)
             if leg is not None:
@@ -94,6 +94,7 @@ class RequestTable:
 
     def tick(self) -> None:
         """Called every second or so: for whom no room came in time is told, and others are tried again."""
+        self._routes.say_again()
         self._placing.tick()
 
     # ------------------------------------------------------------ front door
@@ -167,8 +168,13 @@ class RequestTable:
 
     def lost(self, request: str, instance: str, reason: str) -> None:
         """An instance can no longer serve what it had of it."""
-        if (found := self._find(request, instance)) is not None:
-            flight, leg = found
+        flight = self._named(request)
+        if flight is None:
+            return
+        leg = flight.leg_at(instance)
+        if leg is None:
+            self._handovers.too_late(flight, instance, reason)
+        else:
             self._routes.failed_at(leg.target, self._now())
             self._handovers.broken(flight, leg, reason, tell=False)
 
@@ -205,6 +211,11 @@ class RequestTable:
     def handing(self) -> int:
         """Those whose prompt runs or has run, and for which no decode instance has room yet."""
         return sum(len(line.handing) for line in self._placing.lines.values())
+
+    @property
+    def promised(self) -> int:
+        """Tokens of KV that decode legs to come are expected to take."""
+        return self._routes.promised
 
     def loads(self) -> dict[str, int]:
         """Requests in flight by instance; those with none are left out."""
@@ -274,11 +285,13 @@ class RequestTable:
         )
         self._placing.pump(flight.model)
 
-    def _find(self, name: str, instance: str) -> tuple[Flight, LiveLeg] | None:
-        """The flight that is called so on the wire, and its leg there; None where it has left, or goes on
-        elsewhere."""
+    def _named(self, name: str) -> Flight | None:
+        """The flight that is called so on the wire; None where it has left, or is on another attempt."""
         flight = self._flights.get(name) or self._flights.get(name.rpartition(ATTEMPT_MARK)[0])
-        if flight is None or flight.name != name:
-            return None
-        leg = flight.leg_at(instance)
-        return (flight, leg) if leg is not None else None
+        return flight if flight is not None and flight.name == name else None
+
+    def _find(self, name: str, instance: str) -> tuple[Flight, LiveLeg] | None:
+        """The flight and its leg there; None where it is not, or no longer, there."""
+        flight = self._named(name)
+        leg = flight.leg_at(instance) if flight is not None else None
+        return (flight, leg) if flight is not None and leg is not None else None
