@@ -43,7 +43,11 @@ class Cloud(Protocol):
         ...
 
     async def machines(self) -> Sequence[Machine]:
-        """What this deployment holds now, found again after a restart."""
+        """What this deployment holds now, found again after a restart.
+
+        Where several deployments share an account, those of others may be among them as long as each names
+        its own (`Machine.deployment`, the order's tag `coral`): they are left alone.
+        """
         ...
 
     async def rent(self, order: RentOrder) -> Machine:

@@ -92,6 +92,8 @@ class Machine(Struct, frozen=True, kw_only=True):
     address: str = ""
     preemption_per_h: float = 0.0
     """As of its offer."""
+    deployment: str = ""
+    """The tag `coral` of the order it was rented by: whose it is, where several rent at one cloud."""
 
 
 class Node(Struct, frozen=True, kw_only=True):

@@ -251,23 +251,6 @@ def test_kill_9_of_the_coordinator_ends_everything_within_the_grace_time(system:
     assert seconds <= GRACE_S + 7.0
 
 
-def test_machines_of_a_killed_run_are_found_and_given_back(config: dict[str, Any], tmp_path: Path) -> None:
-    config["serve"]["grace"] = "120s"
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    second.mkdir()
-    with coral_serve(config, first) as old:
-        old.wait_ready()
-        old.process.kill()
-        old.process.wait(5)
-        assert old.processes()
-        with coral_serve(config, second) as new:
-            new.wait_ready()
-            assert "an earlier run left" in new.log()
-            old.wait_gone(5.0)
-            assert new.stop() == 0
-
-
 def test_a_killed_worker_costs_no_request(config: dict[str, Any], tmp_path: Path) -> None:
     two_instances(config)
     with coral_serve(config, tmp_path) as system:

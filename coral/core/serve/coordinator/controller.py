@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from coral.core.operate.lifecycle import InstanceState
 from coral.core.operate.reconcile import (
@@ -20,14 +21,16 @@ from coral.core.operate.reconcile import (
     Rent,
     StartInstance,
     reconcile,
-    template_key,
 )
 from coral.core.operate.served import Asked
 from coral.core.serve.coordinator.control import Control, Peer
-from coral.core.serve.coordinator.instances import Instances, Launches, LiveInstance
+from coral.core.serve.coordinator.instances import Instances, Launches
 from coral.core.serve.coordinator.journal import Journal
+from coral.core.serve.coordinator.live_instance import LiveInstance
 from coral.core.serve.coordinator.machines import Machines
+from coral.core.serve.coordinator.memory import Memory
 from coral.core.serve.coordinator.requests import RequestTable
+from coral.core.serve.coordinator.setbacks import Setbacks
 from coral.core.serve.coordinator.target import Target
 from coral.core.serve.net.wire import Message
 from coral.errors import CloudError, CoralError, EngineError, InfeasibleError, SolverError
@@ -41,7 +44,6 @@ from coral.types.plan import Plan, RunningInstance
 SETTLE_S = 0.5
 """Several reasons to plan again within this time are one."""
 PAUSE_S = 5.0
-BACK_OFF_S = (1.0, 2.0, 5.0, 15.0, 60.0)
 START_ATTEMPTS = 3
 """Failed starts of an instance after which `coral serve` gives up, while nothing has been up yet."""
 
@@ -73,14 +75,8 @@ class ControllerOptions(Struct, frozen=True, kw_only=True):
     drain_timeout_s: float
     floor: float = 0.5
     planner_patience_s: float = 60.0
-
-
-class Setback(Struct, kw_only=True):
-    """Starts of one template that have failed in a row."""
-
-    failures: int = 0
-    until: float = 0.0
-    reason: str = ""
+    return_timeout_s: float = 30.0
+    """How long what an earlier coordinator left may take to come back."""
 
 
 class Controller:
@@ -100,9 +96,12 @@ class Controller:
         options: ControllerOptions,
         *,
         tokens_address: str,
+        memory: Memory | None = None,
+        cloud_names: Sequence[str] = (),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.models = models
+        memory = self._memory = memory or Memory()
         self.plan: Plan | None = None
         self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once everything the first plan wants is ready; failed where it cannot be."""
@@ -117,10 +116,20 @@ class Controller:
         self._kicked: asyncio.Handle | None = None
         self._stopped = False
         self._ticked = now()
-        self._setbacks: dict[bytes, Setback] = {}
+        self.setbacks = Setbacks(now)
         self._notes: tuple[str, ...] = ()
+        self._why = "start"
         self.machines = Machines(
-            clouds, agent, control, self, journal, boot_timeout_s=options.start_timeout_s, now=now
+            clouds,
+            agent,
+            control,
+            self,
+            journal,
+            boot_timeout_s=options.start_timeout_s,
+            return_timeout_s=options.return_timeout_s,
+            memory=memory,
+            names=cloud_names,
+            now=now,
         )
         self.instances = Instances(
             launches,
@@ -129,6 +138,8 @@ class Controller:
             tokens_address=tokens_address,
             start_timeout_s=options.start_timeout_s,
             drain_timeout_s=options.drain_timeout_s,
+            return_timeout_s=options.return_timeout_s,
+            memory=memory,
             now=now,
         )
 
@@ -141,6 +152,12 @@ class Controller:
                 async with asyncio.timeout(self._options.every_s):  # wait_for may lose a cancellation
                     await self._wake.wait()
                 await asyncio.sleep(SETTLE_S)
+
+    def resume(self, plan: Plan) -> None:
+        """Carry out an earlier coordinator's plan until there is another."""
+        self.plan = plan
+        self._journal.say("plan", f"the plan of the earlier run goes on: ${plan.price_usd_h:,.4g}/h")
+        self.kick()
 
     def tick(self) -> None:
         """Called every second or so: notice silence and lapsed times, and look again.
@@ -202,6 +219,8 @@ class Controller:
 
     def _accept(self, plan: Plan) -> None:
         previous, self.plan = self.plan, plan
+        self._memory.plan(plan, self._why)
+        self._why = "epoch"
         self._events.plan_made(plan, previous)
         self._journal.say("plan", f"${plan.price_usd_h:,.4g}/h by {plan.planner}")
         for note in plan.notes:
@@ -233,7 +252,9 @@ class Controller:
         if self.plan is None or self._stopped:
             return
         held = self.instances.held(self._requests.loads())
-        schedule = reconcile(self.plan, self.machines.held(), held, self._bounds())
+        outdated = tuple(one.id for one in self.instances.all().values() if one.outdated)
+        plan = replace(self.plan, leaves=(*self.plan.leaves, *outdated))
+        schedule = reconcile(plan, self.machines.held(), held, self._bounds())
         for note in schedule.notes:
             if note not in self._notes:
                 self._journal.say("plan", note)
@@ -243,7 +264,7 @@ class Controller:
                 case Rent(offer=offer):
                     self.machines.rent(offer)
                 case StartInstance(template=template, domain=domain, claim=claim):
-                    if self._setbacks.get(template_key(template), Setback()).until <= self._now():
+                    if not self.setbacks.wait(template):
                         self._start(StartInstance(template=template, domain=domain, claim=claim))
                 case DrainInstance(instance=instance):
                     self.instances.unwanted(instance)
@@ -280,10 +301,7 @@ class Controller:
             self._set_back(start.template, str(error))
 
     def _set_back(self, template: Template, reason: str) -> None:
-        setback = self._setbacks.setdefault(template_key(template), Setback())
-        setback.failures += 1
-        setback.reason = reason
-        setback.until = self._now() + BACK_OFF_S[min(setback.failures, len(BACK_OFF_S)) - 1]
+        setback = self.setbacks.failed(template, reason)
         if setback.failures >= START_ATTEMPTS and not self.up.done():
             self.up.set_exception(
                 EngineError(
@@ -305,12 +323,16 @@ class Controller:
 
     def replan(self, reason: str) -> None:
         if not self._stopped:
+            self._why = reason
             self._wake.set()
 
     # ------------------------------------------------------------ as owner of instances
 
     def send_agent(self, machine: str, message: Message) -> bool:
         return self.machines.send(machine, message)
+
+    def may_return(self, machine: str) -> bool:
+        return self.machines.may_return(machine)
 
     def send_peer(self, peer: Peer, message: Message) -> bool:
         return self._control.send(peer, message)
@@ -319,7 +341,7 @@ class Controller:
         peer, spec = one.peer, one.layout.spec
         assert peer is not None  # it has said that it is ready
         assert one.ready is not None
-        self._setbacks.pop(template_key(one.template), None)
+        self.setbacks.over(one.template)
         send: Callable[[Message], bool] = lambda message: self._control.send(peer, message)  # noqa: E731
         self._requests.admit(
             Target(
@@ -355,11 +377,7 @@ class Controller:
     def instance_changed(self, one: LiveInstance, before: InstanceState) -> None:
         if one.state is not before:
             self._events.instance_changed(one.id, one.model, before.value, one.state.value)
-            if one.state is InstanceState.FAILED and before is not InstanceState.READY:
+            fresh = before is not InstanceState.READY and not one.adopted
+            if one.state is InstanceState.FAILED and fresh:
                 self._set_back(one.template, one.reason)
         self.kick()
-
-    # ------------------------------------------------------------ what is there
-
-    def setbacks(self) -> Mapping[bytes, Setback]:
-        return self._setbacks

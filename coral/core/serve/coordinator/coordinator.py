@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import zmq
 
 from coral.core.config import Config, ModelSection
 from coral.core.plugins import Registry
 from coral.core.serve import agent
+from coral.core.serve.coordinator.adoption import Adopted, Adoption
+from coral.core.serve.coordinator.configured import cloud_names, fingerprints, serving_models
 from coral.core.serve.coordinator.control import Control
 from coral.core.serve.coordinator.controller import Controller, ControllerOptions
 from coral.core.serve.coordinator.journal import Journal
+from coral.core.serve.coordinator.later import LaterLaunches, LaterPlans
 from coral.core.serve.coordinator.launches import EngineLaunches
+from coral.core.serve.coordinator.memory import Memory
 from coral.core.serve.coordinator.planner_link import PlannerLink
 from coral.core.serve.coordinator.planning import Planning, answer_s, planner_deadline, planner_setup
 from coral.core.serve.coordinator.preparation import (
@@ -29,19 +33,19 @@ from coral.core.serve.coordinator.preparation import (
     prepared,
 )
 from coral.core.serve.coordinator.requests import RequestOptions, RequestTable
-from coral.core.serve.coordinator.run_folder import RunFolder
+from coral.core.serve.coordinator.run_folder import RunFolder, deployment_name
 from coral.core.serve.coordinator.serving import ServedModel, TokenSink
-from coral.core.serve.coordinator.specs import ServingModel
 from coral.core.serve.coordinator.state import state
 from coral.core.serve.coordinator.switchboard import Switchboard
 from coral.core.serve.coordinator.tokens import TokenSocket
 from coral.core.serve.planner.setup import planner_argv
-from coral.errors import RequestError
+from coral.core.serve.store import plans
+from coral.core.serve.store.database import FILE, open_store
+from coral.errors import RequestError, StoreError
 from coral.hookspecs.cloud import Cloud
 from coral.hookspecs.engine import Engine, Launch
 from coral.hookspecs.planner import View
 from coral.hookspecs.router import Router
-from coral.types.model import ModelSpec
 from coral.types.plan import Plan
 from coral.types.request import GenerateRequest
 
@@ -54,10 +58,18 @@ class Coordinator:
     """`coral.core.serve.coordinator.serving.Serving`, and what makes it true.
 
     Made and used inside a running event loop. `folder` is what the config's relative paths count from.
+    `dry`: only for a plan; nothing is rented, nothing of an earlier run is touched.
     """
 
     def __init__(
-        self, config: Config, registry: Registry, folder: Path, journal: Journal, progress: Progress
+        self,
+        config: Config,
+        registry: Registry,
+        folder: Path,
+        journal: Journal,
+        progress: Progress,
+        *,
+        dry: bool = False,
     ) -> None:
         self._config = config
         self._registry = registry
@@ -69,7 +81,16 @@ class Coordinator:
         self._longest: dict[str, int] = {}
         """The longest request that instances of a model hold, or held when there last were any."""
         self._clouds: list[Cloud] = [registry.build("cloud", use.use, use.options) for use in config.clouds]
-        self._run = RunFolder(Path(config.state.folder))
+        state_folder = Path(config.state.folder)
+        self._run = RunFolder(state_folder, passing=dry)
+        say = lambda text: journal.say("machine", text, fault=True)  # noqa: E731
+        try:
+            self._store = None if dry else open_store(state_folder / FILE, say)
+        except StoreError:
+            self._run.close()
+            raise
+        self._memory = Memory(self._store, "" if dry else deployment_name(state_folder))
+        self._adopted = Adopted()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._switchboard = Switchboard()
         self._control = Control(self._context, self._run.address("control"), self._switchboard.on_message)
@@ -130,6 +151,8 @@ class Coordinator:
             requests=self._requests,
             planner={"pid": link.pid, "state": link.state, "restarts": link.restarts} if link else {},
             journal=self._journal,
+            deployment=self._memory.deployment,
+            adopted=self._adopted,
         )
 
     def submit(self, request: GenerateRequest, sink: TokenSink) -> None:
@@ -148,17 +171,21 @@ class Coordinator:
 
     async def live(self) -> None:
         """Prepare, plan, carry out, until cancelled. Raises CoralError where it cannot come up."""
-        for cloud in self._clouds:
-            await self._give_back_leftovers(cloud)
-        ready = await self._prepare()
+        launches, planning = LaterLaunches(), LaterPlans()
+        controller = self._controller = self._make_controller(launches, planning)
+        await self._take_over(controller)
+        self._switchboard.controller = controller
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._tick(controller), name="tick")
+            ready = await self._prepare()
             link = self._start_link(ready)
             group.create_task(link.run(), name="planner")
-            self._controller = self._switchboard.controller = self._make_controller(ready, link)
-            group.create_task(self._tick(), name="tick")
-            group.create_task(self._controller.run(), name="controller")
+            launches.now, planning.now = self._launches(ready), Planning(link, Path(ready.library))
+            controller.models = ready.models
+            self._resume_plan(controller)
+            group.create_task(controller.run(), name="controller")
             self.phase = "starting"
-            await self._controller.up
+            await controller.up
             self.phase = "up"
             self.up.set()
 
@@ -195,6 +222,8 @@ class Coordinator:
             self._control.close()
             self._tokens.close()
             self._context.destroy(linger=0)
+            if self._store is not None:
+                self._store.close()
             self._run.close()
 
     # ------------------------------------------------------------ inside
@@ -204,11 +233,25 @@ class Coordinator:
         router: Router = self._registry.build("router", self._config.router.use, self._config.router.options)
         return router
 
-    async def _give_back_leftovers(self, cloud: Cloud) -> None:
-        left = [machine.id for machine in await cloud.machines()]
-        if left:
-            self._journal.say("machine", f"giving back what an earlier run left: {', '.join(left)}")
-            await cloud.release(left)
+    async def _take_over(self, controller: Controller) -> None:
+        """What an earlier coordinator has left running is ours again, or given back."""
+        assert self._store is not None  # this is no dry run
+        clouds = dict(zip(cloud_names(self._config), self._clouds, strict=True))
+        adoption = Adoption(self._store, clouds, controller.machines, controller.instances, self._journal)
+        self._adopted = await adoption.adopt(fingerprints(self._config))
+
+    def _resume_plan(self, controller: Controller) -> None:
+        """Where something was taken over, the last plan is carried out until there is another."""
+        assert self._store is not None
+        models = {model.name for model in self._config.models}
+        if not self._adopted.machines:
+            return
+        try:
+            last = next(iter(plans.plans(self._store, newest=1)), None)
+        except (StoreError, msgspec.DecodeError):
+            return  # what runs stays as it is until there is another
+        if last is not None and models >= {one.template.model for one in last.plan.instances}:
+            controller.resume(last.plan)
 
     async def _prepare(self) -> Prepared:
         offers = [offer for cloud in self._clouds for offer in await cloud.offers()]
@@ -247,15 +290,12 @@ class Coordinator:
         )
         return self._link
 
-    def _make_controller(self, ready: Prepared, link: PlannerLink) -> Controller:
+    def _launches(self, ready: Prepared) -> EngineLaunches:
         config, serve = self._config, self._config.serve
-        sections = {model.name: model for model in config.models}
-        launches = EngineLaunches(
-            {
-                spec.name: self._serving_model(spec, sections[spec.name], ready.sources)
-                for spec in ready.models
-            },
-            {name: self._engine(section) for name, section in sections.items()},
+        return EngineLaunches(
+            serving_models(config, ready),
+            fingerprints(config),
+            {model.name: self._engine(model) for model in config.models},
             ready.limits,
             {gpu.name: gpu for gpu in ready.gpus},
             coordinator=self._control.address,
@@ -264,14 +304,18 @@ class Coordinator:
             start_timeout_s=serve.start_timeout,
             channel=serve.channel,
             trusted_network=serve.trusted_network,
+            generation=int(self._started),
         )
+
+    def _make_controller(self, launches: LaterLaunches, planning: LaterPlans) -> Controller:
+        config, serve = self._config, self._config.serve
         return Controller(
-            ready.models,
+            (),
             self._clouds,
             launches,
             Launch(argv=agent.command(self._control.address, grace_s=serve.grace, logs=self._run.logs)),
             self._control,
-            Planning(link, Path(ready.library)),
+            planning,
             self._requests,
             self._registry.events,
             self._journal,
@@ -282,8 +326,11 @@ class Coordinator:
                 drain_timeout_s=serve.drain_timeout,
                 floor=serve.floor,
                 planner_patience_s=answer_s(config),
+                return_timeout_s=serve.grace,
             ),
             tokens_address=self._tokens.address,
+            memory=self._memory,
+            cloud_names=cloud_names(config),
         )
 
     def _engine(self, section: ModelSection) -> Engine:
@@ -291,29 +338,9 @@ class Coordinator:
         engine: Engine = self._registry.build("engine", use.use, use.options)
         return engine
 
-    def _serving_model(
-        self, spec: ModelSpec, section: ModelSection, sources: Mapping[str, str]
-    ) -> ServingModel:
-        use = self._config.engine_of(section)
-        most = spec.shape.max_positions
-        return ServingModel(
-            name=spec.name,
-            source=sources[spec.name],
-            layers=spec.shape.layers,
-            max_model_len=min(section.max_model_len or most, most),
-            expected_output_tokens=math.ceil(spec.demand.output_tokens),
-            dtype=section.dtype,
-            engine=use.use,
-            engine_options=use.options.model_dump(mode="json"),
-            engine_args=use.args,
-            python=str(use.python) if use.python else None,
-            kv_lease_s=self._config.serve.kv_lease,
-        )
-
-    async def _tick(self) -> None:
-        assert self._controller is not None
+    async def _tick(self, controller: Controller) -> None:
         while True:
-            self._controller.tick()
+            controller.tick()
             self._requests.tick()
             if self._link is not None:
                 self._control.beat(self._link.peers())

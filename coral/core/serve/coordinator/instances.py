@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from msgspec import Struct
-
 from coral.core.operate.lifecycle import InstanceCommand, InstanceEvent, InstanceState, instance_step
 from coral.core.operate.reconcile import HeldInstance
 from coral.core.operate.slots import Claim
 from coral.core.serve.coordinator.control import Peer
 from coral.core.serve.coordinator.journal import Journal
+from coral.core.serve.coordinator.live_instance import LiveInstance, LiveProcess
+from coral.core.serve.coordinator.memory import Memory
 from coral.core.serve.coordinator.specs import InstanceLayout
 from coral.core.serve.net.wire import (
+    AgentHello,
     Drain,
     InstanceReady,
-    InstanceStats,
     Message,
     ProcessExited,
     RunInstance,
@@ -34,6 +34,7 @@ STOP_GRACE_S = 3.0
 SILENCE_S = 10.0
 KEEP_ENDED = 20
 SCHEDULER = "scheduler"
+APART = "it ended while its agent and the coordinator were apart"
 ASKED_TO_END = "asked to end"
 """An agent's reason for an exit that a StopProcess brought about."""
 
@@ -42,6 +43,10 @@ class Launches(Protocol):
     """How the processes of an instance are started."""
 
     def layout(self, instance: str, template: Template, claim: Claim) -> InstanceLayout: ...
+
+    def fingerprint(self, model: str) -> str:
+        """Of all in the config that a running instance of the model cannot change."""
+        ...
 
     def scheduler(self, layout: InstanceLayout) -> Launch: ...
 
@@ -52,6 +57,10 @@ class InstanceOwner(Protocol):
     """Whoever drives the instances."""
 
     def send_agent(self, machine: str, message: Message) -> bool: ...
+
+    def may_return(self, machine: str) -> bool:
+        """Its agent cannot be told yet, and may come back."""
+        ...
 
     def send_peer(self, peer: Peer, message: Message) -> bool: ...
 
@@ -70,51 +79,6 @@ class InstanceOwner(Protocol):
     def replan(self, reason: str) -> None: ...
 
 
-class LiveProcess(Struct, kw_only=True):
-    """A scheduler or worker. `pid` is 0 until it is known; `ended` once it has exited."""
-
-    name: str
-    machine: str
-    node: str = ""
-    pid: int = 0
-    ended: bool = False
-    code: int | None = None
-
-
-class LiveInstance:
-    def __init__(self, layout: InstanceLayout, template: Template, domain: Domain, claim: Claim) -> None:
-        self.layout = layout
-        self.template = template
-        self.domain = domain
-        self.claim = claim
-        self.state = InstanceState.PLACED
-        self.since = 0.0
-        self.heard = 0.0
-        self.peer: Peer | None = None
-        self.address = ""
-        self.processes: dict[str, LiveProcess] = {}
-        self.ready: InstanceReady | None = None
-        self.stats: InstanceStats | None = None
-        self.progress = ""
-        self.reason = ""
-        self.drained = False
-        """Its scheduler has said so; last tokens, which come another way, may still be under way."""
-
-    @property
-    def id(self) -> str:
-        return self.layout.spec.instance
-
-    @property
-    def model(self) -> str:
-        return self.layout.spec.model
-
-    @property
-    def holding(self) -> bool:
-        """Whether its devices are still taken."""
-        ended = self.state in (InstanceState.GONE, InstanceState.FAILED)
-        return not ended or any(not process.ended for process in self.processes.values())
-
-
 class Instances:
     """Called from the event loop only."""
 
@@ -127,17 +91,21 @@ class Instances:
         tokens_address: str,
         start_timeout_s: float,
         drain_timeout_s: float,
+        return_timeout_s: float = 30.0,
+        memory: Memory | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        """An instance of an earlier coordinator comes back within `return_timeout_s`, or not at all."""
         self._launches = launches
         self._owner = owner
         self._journal = journal
         self._tokens_address = tokens_address
         self._start_timeout_s = start_timeout_s
         self._drain_timeout_s = drain_timeout_s
+        self._return_timeout_s = return_timeout_s
+        self._memory = memory or Memory()
         self._now = now
         self._all: dict[str, LiveInstance] = {}
-        self._count: dict[str, int] = {}
         self._ending = False
 
     def all(self) -> Mapping[str, LiveInstance]:
@@ -167,16 +135,26 @@ class Instances:
 
     def start(self, template: Template, domain: Domain, claim: Claim) -> LiveInstance:
         """Ask for its scheduler; its workers follow when that has said hello."""
-        number = self._count[template.model] = self._count.get(template.model, 0) + 1
-        layout = self._launches.layout(f"{template.model}-{number}", template, claim)
-        one = LiveInstance(layout, template, domain, claim)
+        name = f"{template.model}-{self._memory.number(template.model)}"
+        one = LiveInstance(self._launches.layout(name, template, claim), template, domain, claim)
+        one.fingerprint = self._launches.fingerprint(template.model)
         one.since = one.heard = self._now()
         self._all[one.id] = one
         self._journal.say("instance", f"{one.id} starts: {template.placement.picture()}")
         self._step(one, InstanceEvent.STARTED)
-        launch = self._launches.scheduler(layout)
-        self._start_process(one, SCHEDULER, layout.scheduler_machine, launch)
+        launch = self._launches.scheduler(one.layout)
+        self._start_process(one, SCHEDULER, one.layout.scheduler_machine, launch)
+        self._memory.instance(one)
         return one
+
+    def adopt(self, one: LiveInstance) -> None:
+        """An earlier coordinator has started it. Where it is to go on (it is LOADING) it is ready once its
+        scheduler has come back and said so; of one that is GONE the processes end."""
+        one.adopted = True
+        one.since = one.heard = self._now()
+        if one.holding:
+            self._all[one.id] = one
+        self._memory.instance(one)
 
     def unwanted(self, instance: str) -> None:
         self._step(self._all[instance], InstanceEvent.UNWANTED)
@@ -196,9 +174,14 @@ class Instances:
         if one is None or hello.generation != one.layout.spec.generation:
             return
         one.peer, one.address, one.heard = peer, hello.address, self._now()
-        if one.state is not InstanceState.LOADING or len(one.processes) > 1:
+        if one.state is not InstanceState.LOADING:
+            return
+        complete = one.complete and one.adopted
+        if len(one.processes) > 1 and not complete:
             return
         self._owner.send_peer(peer, RunInstance(spec=one.layout.spec, tokens_address=self._tokens_address))
+        if complete:
+            return
         for index, seat in enumerate(one.layout.seats):
             try:
                 launch = self._launches.worker(one.layout, index, hello.address)
@@ -206,6 +189,28 @@ class Instances:
                 self._break(one, f"worker {seat.spec.node} cannot be started: {error}")
                 return
             self._start_process(one, seat.spec.node, seat.machine_id, launch, seat.limit_bytes)
+        self._memory.instance(one)
+
+    def agent_hello(self, hello: AgentHello) -> None:
+        """What an agent runs is compared with what we know: what nobody knows is ended, and what is gone
+        without a word, since coordinator or agent were away, is noticed."""
+        running = {status.process: status.pid for status in hello.running}
+        known: set[str] = set()
+        for one in list(self._all.values()):
+            for process in list(one.processes.values()):
+                if process.machine != hello.machine or process.ended:
+                    continue
+                known.add(process.name)
+                if process.name in running:
+                    process.pid = running[process.name]
+                    if one.ended:
+                        self._end_process(process)
+                elif process.pid or one.adopted:  # else it is only being started
+                    exited = ProcessExited(process=process.name, pid=process.pid, code=0, reason=APART)
+                    self.process_exited(exited)
+        for name in running.keys() - known:
+            self._journal.say("instance", f"{name} on {hello.machine} is nobody's, and is ended")
+            self._owner.send_agent(hello.machine, StopProcess(process=name, grace_s=STOP_GRACE_S))
 
     def heard(self, peer: Peer) -> None:
         if (one := self.by_peer(peer)) is not None:
@@ -216,8 +221,9 @@ class Instances:
             one.ready = ready
             seconds = self._now() - one.since
             if one.state is InstanceState.LOADING:
+                how = "is back" if one.adopted else "is ready"
                 self._journal.say(
-                    "instance", f"{one.id} is ready after {seconds:.1f} s, KV for {ready.kv_tokens:,} tokens"
+                    "instance", f"{one.id} {how} after {seconds:.1f} s, KV for {ready.kv_tokens:,} tokens"
                 )
             self._step(one, InstanceEvent.READY)
 
@@ -227,7 +233,8 @@ class Instances:
             self._journal.say("instance", f"{instance}: {text}")
 
     def drained(self, instance: str) -> None:
-        if (one := self._all.get(instance)) is not None:
+        one = self._all.get(instance)
+        if one is not None and one.state is InstanceState.DRAINING:  # else an earlier coordinator had asked
             one.drained = True
             self._end_drained(one)
 
@@ -253,6 +260,7 @@ class Instances:
             one.reason = f"{one.reason}; {text}"  # its peers noticed before its agent did
             self._journal.say("instance", f"{one.id}: {text}", fault=True)
         self._break(one, text)
+        self._memory.instance(one)
         if not one.holding:
             self._owner.instance_changed(one, one.state)  # its devices are free now
 
@@ -265,13 +273,17 @@ class Instances:
                 if process.machine == machine:
                     process.ended = True
             self._break(one, reason)
+            self._memory.instance(one)
 
     def tick(self) -> None:
         now = self._now()
         for one in list(self._all.values()):
             self._end_drained(one)
             age = now - one.since
-            if one.state is InstanceState.LOADING and age > self._start_timeout_s:
+            if one.state is InstanceState.LOADING and one.adopted and one.peer is None:
+                if age > self._return_timeout_s:
+                    self._break(one, f"its scheduler has not come back within {self._return_timeout_s:g} s")
+            elif one.state is InstanceState.LOADING and age > self._start_timeout_s:
                 seen = one.progress or ("its workers" if one.peer else "its scheduler")
                 self._break(one, f"not ready within {self._start_timeout_s:g} s (last: {seen})")
             elif one.state is InstanceState.DRAINING and age > self._drain_timeout_s:
@@ -300,6 +312,7 @@ class Instances:
         one.since = self._now()
         for command in commands:
             self._do(one, command)
+        self._memory.instance(one)
         self._owner.instance_changed(one, before)
         self._forget_ended()
 
@@ -316,11 +329,16 @@ class Instances:
                 self._owner.move_requests(one, one.reason)
             case InstanceCommand.END_PROCESSES:
                 for process in one.processes.values():
-                    stop = StopProcess(process=process.name, grace_s=STOP_GRACE_S)
-                    if not process.ended and not self._owner.send_agent(process.machine, stop):
-                        process.ended = True  # its agent is gone, and it with the agent
+                    self._end_process(process)
             case InstanceCommand.REPLAN:
                 self._owner.replan(f"instance {one.id} has failed")
+
+    def _end_process(self, process: LiveProcess) -> None:
+        stop = StopProcess(process=process.name, grace_s=STOP_GRACE_S)
+        if process.ended or self._owner.send_agent(process.machine, stop):
+            return
+        if not self._owner.may_return(process.machine):
+            process.ended = True  # its agent is gone, and it with the agent
 
     def _start_process(
         self, one: LiveInstance, name: str, machine: str, launch: Launch, limit_bytes: int = 0

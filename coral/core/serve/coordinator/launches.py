@@ -18,8 +18,6 @@ from coral.types.placement import Template
 
 WORKER = "coral.core.serve.worker.process"
 SCHEDULER = "coral.core.serve.instance.scheduler"
-GENERATION = 1
-"""Of every instance: one that fails is followed by another under a new id."""
 
 
 class EngineLaunches:
@@ -28,6 +26,7 @@ class EngineLaunches:
     def __init__(
         self,
         models: Mapping[str, ServingModel],
+        fingerprints: Mapping[str, str],
         engines: Mapping[str, Engine],
         limits: Mapping[str, Mapping[str, StepLimits]],
         gpus: Mapping[str, Gpu],
@@ -38,8 +37,12 @@ class EngineLaunches:
         start_timeout_s: float,
         channel: str = "auto",
         trusted_network: bool = False,
+        generation: int,
     ) -> None:
+        """`generation`: of every instance started here; one that fails is followed by another under a new
+        id, and one that another coordinator starts under the same id is told from it by this."""
         self._models = models
+        self._fingerprints = fingerprints
         self._engines = engines
         self._limits = limits
         self._gpus = gpus
@@ -49,6 +52,10 @@ class EngineLaunches:
         self._channel = channel
         self._trusted_network = trusted_network
         self._start_timeout_s = start_timeout_s
+        self._generation = generation
+
+    def fingerprint(self, model: str) -> str:
+        return self._fingerprints[model]
 
     def layout(self, instance: str, template: Template, claim: Claim) -> InstanceLayout:
         return layout(
@@ -56,7 +63,7 @@ class EngineLaunches:
             claim,
             self._models[template.model],
             instance=instance,
-            generation=GENERATION,
+            generation=self._generation,
             gpus=self._gpus,
             limits=self._limits[template.model],
         )

@@ -13,9 +13,11 @@ from coral.core.operate.lifecycle import MachineCommand, MachineEvent, MachineSt
 from coral.core.operate.reconcile import HeldMachine, OfferKey
 from coral.core.serve.coordinator.control import Control, Peer
 from coral.core.serve.coordinator.journal import Journal
+from coral.core.serve.coordinator.live_machine import LiveMachine
 from coral.core.serve.coordinator.market import Market
+from coral.core.serve.coordinator.memory import Memory
 from coral.core.serve.net.wire import AgentHello, Heartbeat, Message
-from coral.errors import CloudError, CoralError
+from coral.errors import CloudError, CoralError, StoreError
 from coral.hookspecs.cloud import Cloud, RentOrder
 from coral.hookspecs.engine import Launch
 from coral.types.hardware import Machine, Offer
@@ -40,39 +42,6 @@ class MachineOwner(Protocol):
     def replan(self, reason: str) -> None: ...
 
 
-class LiveMachine:
-    def __init__(self, order: str, offer: Offer, cloud: Cloud, now: float) -> None:
-        self.order = order
-        self.offer = offer
-        self.cloud = cloud
-        self.state = MachineState.ORDERED
-        self.since = now
-        self.machine = Machine(
-            id=order,
-            machine_type=offer.machine_type,
-            domain=offer.domain,
-            price_usd_h=offer.price_usd_h,
-            market=offer.market,
-            preemption_per_h=offer.preemption_per_h,
-        )
-        self.peer: Peer | None = None
-        self.agent_pid = 0
-        self.heard = self.reached = now
-        self.reason = ""
-        self.release_at: float | None = None
-        """When to give it back again; None where that is not due."""
-
-    @property
-    def id(self) -> str:
-        return self.machine.id
-
-    @property
-    def unreleased(self) -> bool:
-        """It may still cost money."""
-        ended = self.state in (MachineState.RELEASED, MachineState.LOST)
-        return not ended or self.release_at is not None
-
-
 class Machines:
     """Called from the event loop; what takes time runs as tasks of its own."""
 
@@ -85,14 +54,22 @@ class Machines:
         journal: Journal,
         *,
         boot_timeout_s: float,
+        return_timeout_s: float = 30.0,
+        memory: Memory | None = None,
+        names: Sequence[str] = (),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`names`: of the clouds, as the store knows them. An agent that had joined an earlier coordinator
+        comes back within `return_timeout_s`, or not at all."""
         self._clouds = clouds
+        self._names = {id(cloud): name for cloud, name in zip(clouds, names, strict=False)}
         self._agent = agent
         self._control = control
         self._owner = owner
         self._journal = journal
         self._boot_timeout_s = boot_timeout_s
+        self._return_timeout_s = return_timeout_s
+        self._memory = memory or Memory()
         self._now = now
         self._all: dict[str, LiveMachine] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,6 +91,11 @@ class Machines:
         """Whether its agent is connected now."""
         return self.send(machine, Heartbeat(at_s=time.time()))
 
+    def may_return(self, machine: str) -> bool:
+        """Its agent was here before this coordinator, and is awaited."""
+        one = self._all.get(machine)
+        return one is not None and one.returning and one.state is MachineState.BOOTING
+
     def send(self, machine: str, message: Message) -> bool:
         """To the machine's agent; False where it cannot be reached."""
         one = self._all.get(machine)
@@ -121,14 +103,31 @@ class Machines:
 
     # ------------------------------------------------------------ what to do
 
+    def adopt(self, one: LiveMachine) -> None:
+        """It is ours: an earlier coordinator has rented it."""
+        one.since = one.heard = one.reached = self._now()
+        self._all[one.id] = one
+        self._memory.machine(one, self._name(one.cloud), joined=one.returning)
+
     def rent(self, key: OfferKey) -> None:
         if self.market.is_cooling(key):
             return
         cloud, offer = self.market.find(key)
         one = LiveMachine(f"order-{uuid.uuid4().hex[:12]}", offer, cloud, self._now())
+        try:
+            self._memory.ordering(one, self._name(cloud))
+        except StoreError as error:
+            self.market.refused(key, error)
+            text = f"{offer.machine_type.name} is not rented: {error.message}"
+            self._journal.say("machine", f"{text}; {error.mend}", fault=True)
+            return
         self._all[one.id] = one
         self._journal.say("machine", f"renting {offer.machine_type.name} in {offer.domain}")
         self._spawn(self._rent(one, key))
+
+    def order(self, id: str, offer: Offer) -> RentOrder:
+        tags = {"coral": self._memory.deployment or "serve"}
+        return RentOrder(id=id, offer=offer, agent=self._agent, tags=tags)
 
     def end(self, machine: str) -> None:
         """Nobody wants it any longer."""
@@ -146,7 +145,7 @@ class Machines:
         failures: list[str] = []
         for cloud in self._clouds:
             try:
-                await cloud.release([machine.id for machine in await cloud.machines()])
+                await cloud.release([one.id for one in await cloud.machines() if self.ours(one)])
             except Exception as error:  # of one cloud: the others' machines are given back all the same
                 held = [one.id for one in self._all.values() if one.cloud is cloud and one.unreleased]
                 failures.append(f"{', '.join(held) or 'its machines'}: {_words(error)}")
@@ -154,6 +153,7 @@ class Machines:
                 for one in self.living():
                     if one.cloud is cloud:
                         self._step(one, MachineEvent.GIVEN_BACK)
+                        self._memory.machine_gone(one.id)
         if failures:
             raise CloudError(
                 "machines may still be rented, since a cloud did not take them back: " + "; ".join(failures),
@@ -172,7 +172,9 @@ class Machines:
         before = one.state
         self._step(one, MachineEvent.AGENT_JOINED)
         if before is not one.state:
-            self._journal.say("machine", f"{one.id} has joined")
+            self._journal.say("machine", f"{one.id} has {'come back' if one.returning else 'joined'}")
+            one.returning = False
+            self._memory.machine(one, self._name(one.cloud), joined=True)
         return one
 
     def heard(self, peer: Peer) -> None:
@@ -196,8 +198,10 @@ class Machines:
             elif one.state is MachineState.JOINED and now - one.reached > UNREACHABLE_S:
                 one.reason = "its agent has closed its connection"
                 self._step(one, MachineEvent.VANISHED)
-            elif one.state is MachineState.BOOTING and now - one.since > self._boot_timeout_s:
-                one.reason = f"its agent has not joined within {self._boot_timeout_s:g} s"
+            elif one.state is MachineState.BOOTING and now - one.since > (limit := self._patience_s(one)):
+                one.reason = (
+                    f"its agent has not {'come back' if one.returning else 'joined'} within {limit:g} s"
+                )
                 self._step(one, MachineEvent.VANISHED)
         for one in self._all.values():
             if one.release_at is not None and now >= one.release_at:
@@ -208,6 +212,17 @@ class Machines:
 
     def _held_of(self) -> Counter[OfferKey]:
         return Counter(OfferKey.of(one.machine) for one in self.living())
+
+    def ours(self, machine: Machine) -> bool:
+        """Of what a cloud shows."""
+        ours = self._memory.deployment
+        return not ours or machine.deployment in ("", ours)
+
+    def _patience_s(self, one: LiveMachine) -> float:
+        return self._return_timeout_s if one.returning else self._boot_timeout_s
+
+    def _name(self, cloud: Cloud) -> str:
+        return self._names.get(id(cloud), "")
 
     def _step(self, one: LiveMachine, event: MachineEvent, *, release: bool = True) -> None:
         before = one.state
@@ -229,10 +244,10 @@ class Machines:
         self._owner.machine_changed()
 
     async def _rent(self, one: LiveMachine, key: OfferKey) -> None:
-        order = RentOrder(id=one.order, offer=one.offer, agent=self._agent, tags={"coral": "serve"})
         try:
-            machine = await one.cloud.rent(order)
+            machine = await one.cloud.rent(self.order(one.order, one.offer))
         except Exception as error:  # a cloud is anyone's: whatever it raises, nothing was rented
+            self._memory.order_refused(one.order)
             pause_s = self.market.refused(key, error)
             one.reason = f"{_words(error)}; {key} is left alone for {pause_s:g} s"
             unwanted = one.state is MachineState.DRAINING
@@ -242,6 +257,7 @@ class Machines:
         del self._all[one.order]
         one.machine = machine
         self._all[machine.id] = one
+        self._memory.machine(one, self._name(one.cloud), joined=False)
         self._step(one, MachineEvent.RENTED)
         if one.state is MachineState.DRAINING:  # nobody wants it any longer
             await self._release(one)
@@ -254,6 +270,7 @@ class Machines:
             text = f"{one.id} cannot be given back: {_words(error)}; again in {RELEASE_AGAIN_S:g} s"
             self._journal.say("machine", text, fault=True)
             return
+        self._memory.machine_gone(one.id)
         if one.state is MachineState.DRAINING:
             self._step(one, MachineEvent.GIVEN_BACK)
             self._journal.say("machine", f"{one.id} is given back")

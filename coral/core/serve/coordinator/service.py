@@ -85,7 +85,7 @@ async def dry_run(
     stopping: Stopping,
 ) -> Plan | None:
     """The plan `serve` would carry out; None where it was stopped before there was one."""
-    coordinator = Coordinator(config, registry, folder, journal, progress)
+    coordinator = Coordinator(config, registry, folder, journal, progress, dry=True)
     try:
         planning = asyncio.create_task(coordinator.dry_plan())
         asked = asyncio.create_task(stopping.asked.wait())

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from coral.core.serve.coordinator.adoption import Adopted
 from coral.core.serve.coordinator.controller import Controller
-from coral.core.serve.coordinator.instances import LiveInstance
 from coral.core.serve.coordinator.journal import Journal
-from coral.core.serve.coordinator.machines import LiveMachine
+from coral.core.serve.coordinator.live_instance import LiveInstance
+from coral.core.serve.coordinator.live_machine import LiveMachine
 from coral.core.serve.coordinator.requests import RequestTable
 from coral.core.serve.coordinator.serving import ServedModel
 from coral.types.request import Leg
@@ -30,8 +31,11 @@ def state(
     requests: RequestTable | None,
     planner: dict[str, Any],
     journal: Journal,
+    deployment: str,
+    adopted: Adopted,
 ) -> dict[str, object]:
-    """`phase`: `preparing`, `starting`, `up` or `ending`. Times in seconds, sizes in bytes."""
+    """`phase`: `preparing`, `starting`, `up` or `ending`. Times in seconds, sizes in bytes; `since_s` (when
+    this coordinator started) and `adopted.at_s` count from the epoch."""
     machines = list(controller.machines.all().values()) if controller else []
     instances = list(controller.instances.all().values()) if controller else []
     legs = requests.legs() if requests else {}
@@ -39,6 +43,9 @@ def state(
     return {
         "phase": phase,
         "pid": pid,
+        "deployment": deployment,
+        "since_s": started_s,
+        "adopted": msgspec.to_builtins(adopted),
         "uptime_s": round(time.time() - started_s, 3),
         "models": [msgspec.to_builtins(model) for model in models],
         "plan": msgspec.to_builtins(controller.plan) if controller else None,
@@ -70,6 +77,7 @@ def _machine(one: LiveMachine) -> dict[str, Any]:
         "price_usd_h": one.machine.price_usd_h,
         "state": one.state.value,
         "agent_pid": one.agent_pid,
+        "adopted": one.adopted,
         "reason": one.reason,
     }
 
@@ -110,6 +118,8 @@ def _instance(one: LiveInstance, legs: Counter[Leg]) -> dict[str, Any]:
         "template": one.template.id,
         "domain": str(one.domain),
         "state": one.state.value,
+        "adopted": one.adopted,
+        "outdated": one.outdated,
         "reason": one.reason,
         "progress": one.progress,
         "load": legs.total(),

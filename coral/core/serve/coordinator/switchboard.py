@@ -56,7 +56,8 @@ class Switchboard:
             case Heartbeat() | PlanAnswer():
                 pass
             case AgentHello():
-                controller.machines.hello(peer, message)
+                if controller.machines.hello(peer, message) is not None:
+                    controller.instances.agent_hello(message)
             case ProcessStarted(process=process, pid=pid):
                 controller.instances.process_started(process, pid)
             case ProcessExited():

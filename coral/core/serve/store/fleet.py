@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from coral.core.operate.slots import Claim
+from coral.core.serve.coordinator.specs import InstanceLayout
 from coral.core.serve.store.database import Store
 from coral.types.hardware import Domain, Machine, Offer
 from coral.types.placement import Template
@@ -25,10 +26,13 @@ class OrderRecord(Struct, frozen=True, kw_only=True):
 
 
 class MachineRecord(Struct, frozen=True, kw_only=True):
+    """`cloud`: its name in this deployment. `joined`: its agent has been here."""
+
     order: str
     cloud: str
     since_s: float
     machine: Machine
+    joined: bool = False
 
 
 class ProcessRecord(Struct, frozen=True, kw_only=True):
@@ -43,18 +47,16 @@ class ProcessRecord(Struct, frozen=True, kw_only=True):
 class InstanceRecord(Struct, frozen=True, kw_only=True):
     """An instance whose processes were asked for and have not all ended. `state`: of its life.
 
-    `number` is the one in its name: numbers are never given twice. `fingerprint` tells whether the model
-    is still configured as when it was started.
+    `fingerprint` tells whether the model is still configured as when it was started.
     """
 
     id: str
-    generation: int
-    number: int
     since_s: float
     state: str
     template: Template
     domain: Domain
     claim: Claim
+    layout: InstanceLayout
     fingerprint: str
     processes: tuple[ProcessRecord, ...] = ()
 
@@ -64,6 +66,7 @@ def put_order(store: Store, record: OrderRecord) -> None:
     store.write(
         "INSERT OR REPLACE INTO orders (id, cloud, made_s, value) VALUES (?, ?, ?, ?)",
         (record.id, record.cloud, record.made_s, _json(record)),
+        lasting=True,
     )
 
 
@@ -72,9 +75,9 @@ def drop_order(store: Store, id: str) -> None:
 
 
 def orders(store: Store) -> list[OrderRecord]:
-    """Raises StoreError."""
+    """Those that can be read; of others the store says so. Raises StoreError."""
     rows = store.read("SELECT value FROM orders ORDER BY made_s")
-    return [msgspec.json.decode(str(value), type=OrderRecord) for (value,) in rows]
+    return store.decoded(rows, OrderRecord)
 
 
 def put_machine(store: Store, record: MachineRecord) -> None:
@@ -91,9 +94,9 @@ def drop_machine(store: Store, id: str) -> None:
 
 
 def machines(store: Store) -> list[MachineRecord]:
-    """Raises StoreError."""
+    """Those that can be read; of others the store says so. Raises StoreError."""
     rows = store.read("SELECT value FROM machines ORDER BY since_s")
-    return [msgspec.json.decode(str(value), type=MachineRecord) for (value,) in rows]
+    return store.decoded(rows, MachineRecord)
 
 
 def put_instance(store: Store, record: InstanceRecord) -> None:
@@ -108,9 +111,18 @@ def drop_instance(store: Store, id: str) -> None:
 
 
 def instances(store: Store) -> list[InstanceRecord]:
-    """Raises StoreError."""
+    """Those that can be read; of others the store says so. Raises StoreError."""
     rows = store.read("SELECT value FROM instances ORDER BY since_s")
-    return [msgspec.json.decode(str(value), type=InstanceRecord) for (value,) in rows]
+    return store.decoded(rows, InstanceRecord)
+
+
+def next_number(store: Store, model: str) -> int:
+    """The number of the model's next instance: none is given twice, as long as the store can be written."""
+    name = f"instances of {model}"
+    rows = store.read("SELECT value FROM deployment WHERE name = ?", (name,))
+    number = int(str(rows[0][0])) + 1 if rows else 1
+    store.note("INSERT OR REPLACE INTO deployment (name, value) VALUES (?, ?)", (name, str(number)))
+    return number
 
 
 def _json(record: Struct) -> str:

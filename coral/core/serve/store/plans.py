@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from coral.core.serve.store.database import Store
+from coral.core.serve.store.database import Store, Value
 from coral.types.plan import Plan
 
 KEEP = 500
@@ -33,12 +33,20 @@ def plans(store: Store, *, newest: int = KEEP) -> list[PlanRecord]:
     rows = store.read(
         "SELECT number, made_s, reason, value FROM plans ORDER BY number DESC LIMIT ?", (newest,)
     )
-    return [
-        PlanRecord(
-            number=msgspec.convert(number, int),
-            made_s=msgspec.convert(made_s, float),
-            reason=str(reason),
-            plan=msgspec.json.decode(str(value), type=Plan),
-        )
-        for number, made_s, reason, value in rows
-    ]
+    return [_record(row) for row in rows]
+
+
+def plan(store: Store, number: int) -> PlanRecord | None:
+    """That one; None where there is none, or none any more. Raises StoreError."""
+    rows = store.read("SELECT number, made_s, reason, value FROM plans WHERE number = ?", (number,))
+    return _record(rows[0]) if rows else None
+
+
+def _record(row: tuple[Value, ...]) -> PlanRecord:
+    number, made_s, reason, value = row
+    return PlanRecord(
+        number=msgspec.convert(number, int),
+        made_s=msgspec.convert(made_s, float),
+        reason=str(reason),
+        plan=msgspec.json.decode(str(value), type=Plan),
+    )

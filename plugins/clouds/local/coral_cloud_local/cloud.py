@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -18,6 +19,9 @@ from coral_cloud_local.process import ProcessId
 
 DOMAIN = Domain("local", "host")
 POLL_S = 0.05
+GATE = ("/bin/sh", "-c", 'read -r _ && exec "$@" </dev/null', "coral-agent")
+"""An agent waits here until it is written down, and ends where whoever starts it dies before that: so none
+runs that no ledger names."""
 
 
 def build(options: LocalOptions) -> LocalCloud:
@@ -91,11 +95,12 @@ class LocalCloud:
                     raise NoCapacity(f"local cloud: all {held} machines of type {name} are in use")
                 started = self._start(order, self._types[name])
                 entries[started.machine.id] = started
-                return started.machine
         except CloudError:
             if started is not None:  # it could not be written down, so nobody would find it again
                 started.agent.signal(signal.SIGKILL)
             raise
+        self._begin(started.machine.id)
+        return started.machine
 
     async def release(self, machines: Sequence[str]) -> None:
         """Ends the agents, which end what they run; an agent that takes too long is killed.
@@ -122,9 +127,9 @@ class LocalCloud:
         with self._ledger.new_log(id) as log:
             try:
                 process = subprocess.Popen(
-                    [*order.agent.argv, "--machine", id],
+                    [*GATE, *order.agent.argv, "--machine", id],
                     env={**os.environ, **order.agent.env},
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
@@ -140,9 +145,20 @@ class LocalCloud:
             domain=DOMAIN,
             price_usd_h=kind.price,
             address="127.0.0.1",
+            deployment=order.tags.get("coral", ""),
         )
         agent = ProcessId.of(process.pid)
         return Rented(machine=machine, order=order.id, agent=agent, owner=self._owner, tags=order.tags)
+
+    def _begin(self, id: str) -> None:
+        """It is written down: let it run."""
+        gate = self._children[id].stdin
+        assert gate is not None  # made with a pipe
+        try:
+            gate.write(b"\n")
+            gate.close()
+        except BrokenPipeError:
+            return  # it has been ended already
 
     async def _ended(self, agents: Mapping[str, ProcessId]) -> bool:
         """Wait until all have ended, at most for the release timeout."""
@@ -158,7 +174,10 @@ class LocalCloud:
 
     def _reap(self) -> None:
         for id in [id for id, process in self._children.items() if process.poll() is not None]:
-            del self._children[id]
+            gate = self._children.pop(id).stdin
+            if gate is not None and not gate.closed:
+                with contextlib.suppress(BrokenPipeError):
+                    gate.close()
 
 
 def machine_type(one: LocalMachineType) -> MachineType:

@@ -22,8 +22,8 @@ from coral.core.operate.slots import Claim
 from coral.core.serve import agent
 from coral.core.serve.coordinator.control import Control
 from coral.core.serve.coordinator.controller import Controller, ControllerOptions
-from coral.core.serve.coordinator.instances import LiveInstance
 from coral.core.serve.coordinator.journal import Journal
+from coral.core.serve.coordinator.live_instance import LiveInstance
 from coral.core.serve.coordinator.requests import RequestOptions, RequestTable
 from coral.core.serve.coordinator.specs import InstanceLayout, ServingModel, StepLimits, layout
 from coral.core.serve.coordinator.switchboard import Switchboard
@@ -106,6 +106,9 @@ class Scripts:
     def layout(self, instance: str, template: Template, claim: Claim) -> InstanceLayout:
         limits = {name: StepLimits(tokens=8, requests=8) for name in self.gpus}
         return layout(template, claim, MODEL, instance=instance, generation=1, gpus=self.gpus, limits=limits)
+
+    def fingerprint(self, model: str) -> str:
+        return "as ever"
 
     def scheduler(self, layout: InstanceLayout) -> Launch:
         return Launch(
@@ -348,7 +351,7 @@ def test_a_lost_machine_is_noticed_and_replaced(tmp_path: Path) -> None:
         assert "closed its connection" in machine.reason
         starts = [e.text for e in one.journal.entries if "cannot be reached" in e.text]
         assert not starts, "nothing is started on a machine that is gone"
-        assert not one.controller.setbacks(), "and its loss is no failure of what ran there"
+        assert not len(one.controller.setbacks), "and its loss is no failure of what ran there"
         await until(lambda: one.ready() and machine.id not in one.joined(), 40)
 
     run(tmp_path, plan(1, 1), body)

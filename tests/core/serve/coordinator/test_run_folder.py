@@ -1,13 +1,25 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from coral.core.serve.coordinator.run_folder import KEEP_RUNS, RunFolder
+from coral.core.serve.coordinator.run_folder import KEEP_LOGS, RunFolder, deployment_name
 from coral.errors import UsageError
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from coral.core.serve.coordinator.run_folder import RunFolder
+run = RunFolder(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(60)
+"""
 
 
 def mode(path: Path) -> int:
@@ -16,29 +28,70 @@ def mode(path: Path) -> int:
 
 def test_nobody_else_can_reach_its_sockets(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "s")
-    assert run.path == tmp_path / "s" / "run" / str(os.getpid())
+    assert run.path == tmp_path / "s" / "run"
     assert mode(run.path) == 0o700
     folder = Path(run.address("control").removeprefix("ipc://")).parent
     assert mode(folder) == 0o700
     run.close()
 
 
-def test_a_long_path_is_not_too_long_for_a_socket(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / ("x" * 120))
-    path = Path(run.address("control").removeprefix("ipc://"))
+@pytest.mark.parametrize("name", ["s", "x" * 120])
+def test_the_next_one_has_the_same_addresses(tmp_path: Path, name: str) -> None:
+    run = RunFolder(tmp_path / name)
+    before = run.address("control"), run.address("tokens")
+    path = Path(before[0].removeprefix("ipc://"))
     assert len(os.fsencode(path)) < 100
     assert mode(path.parent) == 0o700
     run.close()
-    assert not path.parent.exists()
     assert run.logs.exists(), "logs stay"
+    again = RunFolder(tmp_path / name)
+    assert (again.address("control"), again.address("tokens")) == before
+    again.close()
 
 
-def test_only_the_last_runs_are_kept(tmp_path: Path) -> None:
-    for number in range(KEEP_RUNS + 3):  # process ids above the kernel's limit: certainly dead
-        (tmp_path / "run" / str(2**23 + number)).mkdir(parents=True)
+def test_a_folder_for_sockets_that_others_may_enter_is_refused(tmp_path: Path) -> None:
+    state = tmp_path / ("x" * 120)
+    run = RunFolder(state)
+    short = Path(run.address("control").removeprefix("ipc://")).parent
+    run.close()
+    short.mkdir(mode=0o755)
+    try:
+        with pytest.raises(UsageError, match="somebody else's"):
+            RunFolder(state)
+    finally:
+        short.rmdir()
+    RunFolder(state).close()
+
+
+def test_a_second_coordinator_is_refused_until_the_first_has_ended_however_it_ends(tmp_path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(UsageError, match=f"another coordinator, pid {holder.pid}, runs on {tmp_path}"):
+            RunFolder(tmp_path)
+        dry = RunFolder(tmp_path, passing=True)
+        assert dry.path != tmp_path / "run"
+        dry.close()
+        assert not dry.path.exists()
+        os.kill(holder.pid, signal.SIGKILL)
+    finally:
+        holder.kill()
+        holder.wait(10)
+        assert holder.stdout is not None
+        holder.stdout.close()
+    RunFolder(tmp_path).close()
+
+
+def test_only_the_newest_logs_are_kept(tmp_path: Path) -> None:
+    logs = tmp_path / "run" / "logs"
+    logs.mkdir(parents=True)
+    for number in range(KEEP_LOGS + 3):
+        (logs / f"{number}.log").touch()
+        os.utime(logs / f"{number}.log", (number, number))
     run = RunFolder(tmp_path)
-    assert len(list((tmp_path / "run").iterdir())) == KEEP_RUNS + 1
-    assert run.path.exists()
+    assert len(list(logs.iterdir())) == KEEP_LOGS
+    assert not (logs / "0.log").exists()
     run.close()
 
 
@@ -48,3 +101,20 @@ def test_a_place_where_nothing_can_be_written_is_named_with_the_mend(tmp_path: P
         with pytest.raises(UsageError, match=f"state.folder: cannot write in {place}") as raised:
             RunFolder(place)
         assert "state.folder=" in (raised.value.mend or "")
+
+
+def test_a_deployment_keeps_its_name_when_its_folder_moves_or_is_deleted(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    name = deployment_name(one)
+    assert len(name) == 12
+    assert deployment_name(one) == name
+    (one / "deployment").unlink()
+    assert deployment_name(one) == name, "deleted, at the same place"
+    one.rename(two)
+    assert deployment_name(two) == name, "moved"
+    one.mkdir()
+    (one / "deployment").write_text("")
+    assert deployment_name(one) == name
+    (tmp_path / "three").mkdir()
+    assert deployment_name(tmp_path / "three") != name

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from coral.core.operate.slots import Claim
+from coral.core.serve.coordinator.specs import InstanceLayout
 from coral.core.serve.store import demand, fleet, keys, plans
 from coral.core.serve.store.database import Store
 from coral.errors import StoreError
@@ -17,6 +18,7 @@ from coral.types.hardware import Domain, Machine, MachineType, Node, NodeType, O
 from coral.types.model import Slo
 from coral.types.placement import Placement, Stage, StageNode, Template
 from coral.types.plan import Plan
+from coral.types.stage import InstanceSpec
 
 TYPE = MachineType(name="duo", gpu="cpu", gpus=2)
 HERE = Domain("local", "host")
@@ -65,15 +67,23 @@ def test_machines_orders_and_instances_come_back_as_they_were(store: Store) -> N
         since_s=4.0,
         machine=Machine(id="duo-1", machine_type=TYPE, domain=HERE, price_usd_h=0.1),
     )
+    spec = InstanceSpec(
+        instance="m-1",
+        generation=1,
+        model="m",
+        phase="mixed",
+        stages=((),),
+        expected_output_tokens=4,
+        max_model_len=64,
+    )
     instance = fleet.InstanceRecord(
         id="m-1",
-        generation=1,
-        number=1,
         since_s=6.0,
         state="ready",
         template=TEMPLATE,
         domain=HERE,
         claim=CLAIM,
+        layout=InstanceLayout(spec=spec, seats=(), scheduler_machine="duo-1"),
         fingerprint="f",
         processes=(fleet.ProcessRecord(name="m-1/scheduler", machine="duo-1", pid=7),),
     )

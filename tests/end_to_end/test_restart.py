@@ -1,0 +1,344 @@
+"""A coordinator that is killed, and one that comes after it: what runs goes on, nothing is left over."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coral.testing.processes import alive
+from coral.testing.system import ServingSystem, coral_serve
+from coral.testing.tiny import make_tiny
+from coral.testing.waiting import wait_until
+
+SHAPE = {
+    "architecture": "LlamaForCausalLM",
+    "layers": 24,
+    "hidden": 1024,
+    "heads": 16,
+    "kv_heads": 4,
+    "head_dim": 64,
+    "intermediate": 4096,
+    "vocab": 259,
+    "max_positions": 2048,
+}
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny("llama", tmp_path_factory.mktemp("models") / "tiny", layers=6)
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture
+def config(tiny: Path, state: Path, tmp_path: Path) -> dict[str, Any]:
+    """A pipeline over two machines, with room for more."""
+    return {
+        "models": [
+            {
+                "name": "tiny",
+                "source": str(tiny),
+                "slo": {"prefill": "2s", "decode": "500ms"},
+                "demand": {"requests_per_s": 2, "input_tokens": 20, "output_tokens": 10},
+                "dtype": "float32",
+                "shape": SHAPE,
+            }
+        ],
+        "engine": {
+            "use": "mock",
+            "vocab": 259,
+            "load": "100ms",
+            "cost": {"overhead_s": 0.005, "layer_s": 0.0005, "token_s": 1e-6},
+        },
+        "clouds": [
+            {
+                "use": "local",
+                "folder": str(tmp_path / "cloud"),
+                "machines": [
+                    {"name": "small", "memory": "600MiB", "price": 0.1, "count": 3},
+                    {"name": "big", "memory": "1GiB", "price": 0.15, "count": 2},
+                ],
+            }
+        ],
+        "serve": {"http": "127.0.0.1:0", "grace": "60s", "start_timeout": "60s", "drain_timeout": "10s"},
+        "state": {"folder": str(state)},
+    }
+
+
+class Runs:
+    """One coordinator after another on the same state folder; whatever happens, nothing outlives the test."""
+
+    def __init__(self, config: dict[str, Any], folder: Path) -> None:
+        self.config = config
+        self.systems: list[ServingSystem] = []
+        self._folder = folder
+
+    def start(self) -> ServingSystem:
+        folder = self._folder / f"run{len(self.systems)}"
+        folder.mkdir()
+        self.systems.append(ServingSystem(self.config, folder))
+        return self.systems[-1]
+
+    def kill(self) -> None:
+        """kill -9 of the newest coordinator."""
+        self.systems[-1].process.kill()
+        self.systems[-1].process.wait(10)
+
+    def processes(self) -> dict[int, str]:
+        return {pid: line for one in self.systems for pid, line in one.processes().items()}
+
+    def wait_gone(self, within_s: float = 10.0) -> None:
+        wait_until(lambda: not self.processes(), within_s, f"the end of {self.processes()}")
+
+
+@contextmanager
+def running(config: dict[str, Any], folder: Path) -> Iterator[Runs]:
+    runs = Runs(config, folder)
+    try:
+        yield runs
+    finally:
+        for one in runs.systems:
+            one.kill_all()
+
+
+@pytest.fixture
+def runs(config: dict[str, Any], tmp_path: Path) -> Iterator[Runs]:
+    with running(config, tmp_path) as made:
+        yield made
+
+
+def body(**more: Any) -> dict[str, Any]:
+    return {"model": "tiny", "prompt": "Hello there", "max_tokens": 12, "temperature": 0, **more}
+
+
+def pids(state: dict[str, Any]) -> set[int]:
+    """Of agents, and of the schedulers and workers of all instances that have not ended."""
+    living = [one for one in state["instances"] if one["state"] not in ("gone", "failed")]
+    nodes = [n for i in living for s in i["stages"] for n in s["nodes"]]
+    return (
+        {one["agent_pid"] for one in state["machines"] if one["state"] == "joined"}
+        | {instance["scheduler"]["pid"] for instance in living}
+        | {node["pid"] for node in nodes}
+    )
+
+
+def loads(state: dict[str, Any]) -> dict[str, tuple[float, int]]:
+    """Seconds and bytes of loading, by node."""
+    return {
+        node["node"]: (node["engine"]["load_seconds"], node["engine"]["bytes_read"])
+        for instance in state["instances"]
+        for stage in instance["stages"]
+        for node in stage["nodes"]
+    }
+
+
+def all_free(system: ServingSystem) -> bool:
+    nodes = [n for i in system.status()["instances"] for s in i["stages"] for n in s["nodes"]]
+    engines = [node.get("engine", {"requests": 1}) for node in nodes]
+    return all(e["requests"] == 0 and e["free_blocks"] == e["total_blocks"] for e in engines)
+
+
+class Stream(threading.Thread):
+    """A client that reads a stream to its end, however it ends. `whole`: the end was as it should be."""
+
+    def __init__(self, system: ServingSystem, tokens: int) -> None:
+        super().__init__(daemon=True)
+        self.text = b""
+        self.whole = False
+        self.ended = False
+        self._host = (system.url or "").removeprefix("http://")
+        self._body = json.dumps(body(max_tokens=tokens, stream=True))
+        self.start()
+
+    def run(self) -> None:
+        connection = http.client.HTTPConnection(self._host, timeout=60)
+        try:
+            connection.request("POST", "/v1/completions", self._body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            while part := answer.read1(4096):
+                self.text += part
+            self.whole = self.text.endswith(b"data: [DONE]\n\n")
+        except (OSError, http.client.HTTPException):
+            self.whole = False
+        finally:
+            connection.close()
+            self.ended = True
+
+
+def test_a_killed_coordinator_is_followed_by_one_that_takes_over_what_runs(runs: Runs) -> None:
+    old = runs.start()
+    old.wait_ready()
+    expected = old.post("/v1/completions", body())[1]["choices"]
+    wait_until(lambda: all_free(old), 10)
+    before = old.status()
+    streams = [Stream(old, 1500) for _ in range(6)]
+    wait_until(lambda: all(one.text.count(b"data:") > 3 for one in streams), 20)
+    runs.kill()
+    wait_until(lambda: all(one.ended for one in streams), 20, "the end of all streams")
+    assert not any(one.whole for one in streams), "each is told that it is cut off"
+
+    started = time.monotonic()
+    new = runs.start()
+    new.wait(lambda: new.get("/ready")[0] == 200, 60, "readiness")
+    code, answer = new.post("/v1/completions", body())
+    assert time.monotonic() - started < 60
+    assert (code, answer["choices"]) == (200, expected)
+    wait_until(lambda: all_free(new), 20, "freeing of what the lost requests held")
+    new.wait(lambda: pids(new.status()) == pids(before), 20, "the same processes")
+    after = new.status()
+    assert loads(after) == loads(before), "no weights were loaded again"
+    assert after["adopted"]["instances"] == [one["id"] for one in before["instances"]]
+    assert set(after["adopted"]["machines"]) == {one["id"] for one in before["machines"]}
+    assert after["deployment"] == before["deployment"]
+    new.wait_ready()
+    assert pids(new.status()) == pids(before), "the first plan changes nothing"
+    assert "renting" not in new.log()
+    assert new.stop(signal.SIGTERM) == 0
+    runs.wait_gone()
+
+
+def test_killed_twice_in_a_row(runs: Runs) -> None:
+    """The second time before the one that came after it is up."""
+    old = runs.start()
+    old.wait_ready()
+    before = old.status()
+    runs.kill()
+    runs.start().wait_said("taking over", 60)
+    runs.kill()
+    new = runs.start()
+    new.wait_ready()
+    new.wait(lambda: pids(new.status()) == pids(before), 20, "the same processes")
+    assert new.post("/v1/completions", body())[0] == 200
+    assert new.stop() == 0
+    runs.wait_gone()
+
+
+@pytest.mark.parametrize("words", ["renting", "starts:"])
+def test_killed_while_it_comes_up(runs: Runs, words: str) -> None:
+    """While machines are rented; while instances load."""
+    runs.config["engine"]["load"] = "3s"
+    old = runs.start()
+    old.wait_said(words)
+    if words == "starts:":
+        old.wait(lambda: any("serve.worker" in line for line in old.processes().values()), 30, "workers")
+    runs.kill()
+    new = runs.start()
+    new.wait_ready()
+    assert new.post("/v1/completions", body())[0] == 200
+    new.wait(lambda: 0 not in pids(new.status()), 20, "all agents")
+    running = set(runs.processes())
+    state = new.status()
+    assert pids(state) <= running
+    agents = {pid for pid, line in runs.processes().items() if "coral.core.serve.agent" in line}
+    assert agents <= pids(state), "no agent runs that nobody knows"
+    assert new.stop() == 0
+    runs.wait_gone()
+
+
+def test_one_that_is_configured_otherwise_makes_way(runs: Runs) -> None:
+    old = runs.start()
+    old.wait_ready()
+    before = old.status()
+    runs.kill()
+    runs.config["engine"]["cost"]["overhead_s"] = 0.001
+    new = runs.start()
+    new.wait_ready()
+    [was] = before["instances"]
+    new.wait(
+        lambda: [one["state"] for one in new.status()["instances"] if one["id"] != was["id"]] == ["ready"],
+        60,
+        "the successor",
+    )
+    new.wait(lambda: not alive(was["scheduler"]["pid"]), 30, "the end of the old instance")
+    assert f"{was['id']} of an earlier run makes way" in new.log()
+    assert new.post("/v1/completions", body())[0] == 200
+    assert new.stop() == 0
+    runs.wait_gone()
+
+
+def test_a_model_that_is_no_longer_configured_ends(runs: Runs, tiny: Path) -> None:
+    old = runs.start()
+    old.wait_ready()
+    before = old.status()
+    runs.kill()
+    runs.config["models"][0]["name"] = "other"
+    new = runs.start()
+    new.wait_ready()
+    [was] = before["instances"]
+    assert f"{was['id']} of an earlier run is ended: the config has no model tiny any more" in new.log()
+    new.wait(lambda: not alive(was["scheduler"]["pid"]), 30, "the end of the old instance")
+    assert new.post("/v1/completions", body(model="other"))[0] == 200
+    assert new.stop() == 0
+    runs.wait_gone()
+
+
+@pytest.mark.parametrize("how", ["deleted", "damaged"])
+def test_without_its_store_everything_is_found_through_the_clouds_and_given_back(
+    runs: Runs, state: Path, how: str
+) -> None:
+    old = runs.start()
+    old.wait_ready()
+    before = old.status()
+    runs.kill()
+    for file in state.glob("coral.db*"):
+        file.unlink() if how == "deleted" or file.name != "coral.db" else file.write_bytes(b"no store" * 999)
+    new = runs.start()
+    new.wait_ready()
+    assert "an earlier run left" in new.log()
+    if how == "damaged":
+        assert "is kept as coral.db.damaged-" in new.log()
+    assert not [pid for pid in pids(before) if alive(pid)]
+    assert new.post("/v1/completions", body())[0] == 200
+    assert new.stop() == 0
+    runs.wait_gone()
+
+
+def test_processes_that_died_in_between_are_noticed_and_followed(runs: Runs) -> None:
+    old = runs.start()
+    old.wait_ready()
+    before = old.status()
+    [was] = before["instances"]
+    runs.kill()
+    os.kill(was["stages"][0]["nodes"][0]["pid"], signal.SIGKILL)
+    new = runs.start()
+    new.wait_ready()
+    assert new.post("/v1/completions", body())[0] == 200
+    [now] = [one for one in new.status()["instances"] if one["state"] == "ready"]
+    assert now["id"] != was["id"]
+    assert new.stop() == 0
+    runs.wait_gone()
+
+
+def test_a_second_coordinator_on_the_folder_is_refused(runs: Runs) -> None:
+    old = runs.start()
+    old.wait_ready()
+    new = runs.start()
+    assert new.process.wait(60) == 2
+    assert f"another coordinator, pid {old.process.pid}, runs on" in new.log()
+    assert old.post("/v1/completions", body())[0] == 200
+    assert old.stop() == 0
+    runs.wait_gone()
+
+
+def test_without_a_coordinator_everything_ends_within_the_grace_time(runs: Runs) -> None:
+    runs.config["serve"]["grace"] = "3s"
+    runs.start().wait_ready()
+    runs.kill()
+    runs.wait_gone(15.0)
+    with coral_serve(runs.config, runs.systems[0].log_path.parent) as new:
+        new.wait_ready()
+        assert "is gone, and is forgotten" in new.log()
+        assert new.stop() == 0
