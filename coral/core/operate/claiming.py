@@ -24,18 +24,22 @@ def claim(
     guarded = pack(wanted, then) is not None
     claims: list[Claim | None] = []
     for number, one in enumerate(wanted):
-        packed = pack([one], now)
         rest = [*(wanted[i] for i, got in enumerate(claims) if got is None), *wanted[number + 1 :]]
-        left = now
-        while packed and guarded:
-            beside = [without(slot, packed[0]) for slot in then]
-            if pack(rest, beside) is not None:
-                then = beside
-                break
-            refused = packed[0].machines
-            left = [slot for slot in left if slot.machine_id not in refused]
-            packed = pack([one], left)
-        claims.append(packed[0] if packed else None)
-        if packed:
-            now = [without(slot, packed[0]) for slot in now]
+        got = claim_one(one, now, rest, then) if guarded else claim_one(one, now)
+        claims.append(got)
+        if got:
+            now, then = [without(slot, got) for slot in now], [without(slot, got) for slot in then]
     return claims
+
+
+def claim_one(
+    one: Wanted, slots: Sequence[Slots], rest: Sequence[Wanted] = (), later: Sequence[Slots] | None = None
+) -> Claim | None:
+    """A claim that leaves room for the `rest` later; anything that fits where `later` is not given."""
+    left = list(slots)
+    while packed := pack([one], left):
+        (got,) = packed
+        if later is None or pack(rest, [without(slot, got) for slot in later]) is not None:
+            return got
+        left = [slot for slot in left if slot.machine_id not in got.machines]
+    return None

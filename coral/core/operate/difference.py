@@ -43,24 +43,30 @@ def wanted_machines(plan: Plan) -> Counter[OfferKey]:
 
 
 def surplus_machines(
-    plan: Plan, machines: Sequence[HeldMachine], instances: Sequence[HeldInstance]
+    plan: Plan,
+    machines: Sequence[HeldMachine],
+    instances: Sequence[HeldInstance],
+    *,
+    money_is_short: bool = False,
 ) -> set[str]:
     """Machines that leave, and those beyond what the plan wants.
 
     Of an offer those go first that the plan does not name; then those with the fewest devices in the use
     of templates that it wants; then those that serve with others, since successors start sooner where
-    there is room; then those that have not joined yet.
+    there is room (where `money_is_short` those that serve with nothing, since they can be given back at
+    once); then those that have not joined yet.
     """
     wanted = wanted_machines(plan)
     stays = {id for planned in plan.machines for id in planned.stays}
     known = {(template_key(planned.template), planned.domain) for planned in plan.instances}
     use: Counter[str] = Counter()
+    other = 1 if money_is_short else -1
     for instance in instances:
         if instance.state in INSTANCE_WANTED:
             matched = instance.id not in plan.leaves
             matched &= (template_key(instance.template), instance.domain) in known
             for node in instance.claim.nodes:
-                use[node.machine_id] += (MATCHED if matched else -1) * len(node.devices)
+                use[node.machine_id] += (MATCHED if matched else other) * len(node.devices)
     groups: dict[OfferKey, list[HeldMachine]] = {}
     surplus: set[str] = set()
     for one in machines:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
+from coral.core.operate.actions import Rent, StartInstance
 from coral.core.operate.claiming import claim
 from coral.core.operate.ground import Ground, wanted_of
 from coral.core.operate.holdings import INSTANCE_WANTED, HeldInstance, HeldMachine
 from coral.core.operate.lifecycle import MachineState
+from coral.core.operate.renting import CENT, Hire
 from coral.core.operate.room import DeviceRoom, MakesRoom, freed, leavers, money_room
 from coral.core.operate.served import Floors
-from coral.core.operate.slots import without
+from coral.core.operate.slots import Slots, without
+from coral.core.operate.way import Drain, Move, Start
 from coral.types.plan import PlannedInstances
 
 MOST_AT_ONCE = 8
@@ -40,17 +44,75 @@ class Going:
     def ids(self) -> set[str]:
         return {one.id for one in self.chosen}
 
-    def release(self) -> None:
-        """Those that serve nothing, those whose machine ends soon, and those whose successors are ready."""
+    def at_once(self) -> None:
+        """Those that serve nothing, and those whose machine ends soon."""
         hurry = {one.machine.id for one in self._machines if one.hurry}
         for one in self._unwanted:
-            at_once = not one.ready or bool(hurry.intersection(one.claim.machines))
-            if at_once or (self._floors.is_free(one) and not self._last_decode(one)):
+            if not one.ready or hurry.intersection(one.claim.machines):
                 self._go(one)
+
+    def release(self) -> None:
+        """Those whose successors are ready, and those that need none."""
+        for one in self.old():
+            if self.is_released(one):
+                self._go(one)
+
+    def is_released(self, one: HeldInstance) -> bool:
+        return self._floors.is_free(one) and not self._last_decode(one)
+
+    def follow(
+        self, way: Sequence[Move], now: Sequence[Slots], money_usd_h: float
+    ) -> tuple[list[Rent], list[StartInstance]]:
+        """What can be done now of a way that was found; those that go are chosen.
+
+        A start whose devices are not free yet keeps what there is of them. Machines are rented and instances
+        go in the order of the way: one that goes for free when its successors are ready, one that makes room
+        when all before it is under way.
+        """
+        rents: list[Rent] = []
+        starts: list[StartInstance] = []
+        free = {slot.machine_id: list(slot.free) for slot in now}
+        kept: Counter[str] = Counter()
+        waiting = staying = False
+        for move in way:
+            match move:
+                case Hire(offer=offer, price_usd_h=price):
+                    money_usd_h -= price  # also where it is not there yet: what comes after must not take it
+                    if money_usd_h >= -CENT:
+                        rents.append(Rent(offer=offer))
+                    else:
+                        waiting = True
+                case Start():
+                    needs = move.needs()
+                    if any(len(free.get(id, ())) - kept[id] < count for id, count in needs.items()):
+                        kept += needs
+                        waiting = True
+                    else:
+                        starts.append(move.on(free))
+                case Drain(instance=one) if not staying and self.is_released(one):
+                    self._go(one)
+                case Drain(instance=one, free=False) if not waiting and self._floors.keeps(one):
+                    self._go(one)
+                    self.notes.append(f"{one.id} drains first, to make room: {self._kept(one)}")
+                case Drain():
+                    waiting = staying = True
+        return rents, starts
+
+    def returning(self) -> dict[str, float]:
+        """By id the price of machines that are being given back, or will be when nothing is left on them."""
+        return {
+            one.machine.id: one.machine.price_usd_h
+            for one in self._machines
+            if (one.machine.id in self._surplus and not one.leaving) or one.state is MachineState.DRAINING
+        }
+
+    def old(self) -> list[HeldInstance]:
+        """Those that still serve, and are to go."""
+        return [one for one in self._left() if one.ready]
 
     def for_room(self, short: Sequence[PlannedInstances], ground: Ground, *, anyhow: bool = False) -> None:
         """So that what has no room, now or soon, has."""
-        soon, later = ground.soon(self.ids), ground.later
+        soon, later = ground.left(self.ids), ground.later
         claims = claim([wanted_of(one) for one in short], soon, later)
         for got in claims:
             if got is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from coral.core.operate.actions import StartInstance
 from coral.core.operate.claiming import claim
-from coral.core.operate.holdings import INSTANCE_WANTED, MACHINE_HELD, HeldInstance, HeldMachine, OfferKey
+from coral.core.operate.holdings import INSTANCE_WANTED, MACHINE_HELD, HeldInstance, HeldMachine
 from coral.core.operate.lifecycle import MachineState
-from coral.core.operate.renting import Renting, Supply
+from coral.core.operate.renting import Hire, Renting
 from coral.core.operate.slots import Claim, Slots, Wanted, free_slots, without
 from coral.types.hardware import Machine, Node
 from coral.types.plan import PlannedInstances
@@ -28,26 +28,25 @@ class Ground:
         unwanted: Iterable[HeldInstance],
         surplus: set[str],
         rents: Renting,
-        supply: Mapping[OfferKey, Supply],
     ) -> None:
         ours = [one for one in machines if one.state in MACHINE_HELD and one.machine.id not in surplus]
-        joined = [one.machine for one in ours if one.state is MachineState.JOINED]
-        fresh = _machines_of(rents.all, supply)
+        self._ours = [one.machine for one in ours]
         self._instances = instances
-        self._soon = [*(one.machine for one in ours), *fresh[: len(rents.now)]]
         self._taken: list[Claim] = []
-        self._now = free_slots(joined, (node for one in instances if one.holding for node in one.claim.nodes))
+        held = [node for one in instances if one.holding for node in one.claim.nodes]
+        self.now = free_slots((one.machine for one in ours if one.state is MachineState.JOINED), held)
         gone = {one.id for one in unwanted}
-        self.later = free_slots([*(one.machine for one in ours), *filter(None, fresh)], self._nodes(gone))
+        self.later = free_slots([*self._ours, *_machines(rents.all)], self._nodes(gone))
         """Free once all that is to go has gone and all that is to come has come."""
-        self.unknown = frozenset(key.domain for key in rents.now if key not in supply)
+        self._ordered = rents.now
+        self.unknown = frozenset(one.offer.domain for one in rents.all if one.machine is None)
         """Domains where something is to come of which nobody has said how large it is."""
 
     def starts(
         self, missing: Sequence[PlannedInstances]
     ) -> tuple[list[StartInstance], list[PlannedInstances]]:
         """(what has room now, what does not)."""
-        claims = claim([wanted_of(one) for one in missing], self._now, self.later)
+        claims = claim([wanted_of(one) for one in missing], self.now, self.later)
         starts: list[StartInstance] = []
         short: list[PlannedInstances] = []
         for one, got in zip(missing, claims, strict=True):
@@ -59,10 +58,13 @@ class Ground:
         self.later = self._beside(self.later)
         return starts, short
 
-    def soon(self, going: set[str]) -> list[Slots]:
-        """Free once those that are going have gone and what is ordered has come."""
-        machines = [machine for machine in self._soon if machine is not None]
-        return self._beside(free_slots(machines, self._nodes(going)))
+    def soon(self, going: set[str], ordered: Sequence[Hire]) -> list[Slots]:
+        """Free once those that are going have gone and what is ordered has come, before anything starts."""
+        return free_slots([*self._ours, *_machines(ordered)], self._nodes(going))
+
+    def left(self, going: set[str]) -> list[Slots]:
+        """The same, beside what starts now."""
+        return self._beside(self.soon(going, self._ordered))
 
     def _nodes(self, gone: set[str]) -> list[Node]:
         """Held by those that stay beside these."""
@@ -77,17 +79,5 @@ class Ground:
         return left
 
 
-def _machines_of(keys: Iterable[OfferKey], supply: Mapping[OfferKey, Supply]) -> list[Machine | None]:
-    """As if they were there; None where nobody has said what such a machine is."""
-    return [
-        Machine(
-            id=f"new {number}",
-            machine_type=supply[key].machine_type,
-            domain=key.domain,
-            price_usd_h=0.0,
-            market=key.market,
-        )
-        if key in supply
-        else None
-        for number, key in enumerate(keys)
-    ]
+def _machines(hires: Iterable[Hire]) -> list[Machine]:
+    return [one.machine for one in hires if one.machine is not None]

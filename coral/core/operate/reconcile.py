@@ -2,7 +2,8 @@
 
 Pure and without memory: asked again after every event, it answers with what can be done *now*. Doing that and
 asking again leads to the plan, if clouds give what the plan counts on; asking twice without doing anything
-gives the same answer. See docs/reconcile.md.
+gives the same answer. Only which of several machines alike go is settled once, when a plan is accepted, since
+what is best changes on the way. See docs/reconcile.md.
 
 * What matches the plan is kept. Successors start first where there is room: on devices that are free, or on
   machines of the plan that can be had within the budget while the old ones are still held.
@@ -15,9 +16,9 @@ gives the same answer. See docs/reconcile.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from coral.core.operate.actions import (
     Action,
@@ -27,22 +28,18 @@ from coral.core.operate.actions import (
     Schedule,
     StartInstance,
 )
-from coral.core.operate.difference import difference, surplus_machines, template_key
-from coral.core.operate.going import Going
-from coral.core.operate.ground import Ground
+from coral.core.operate.change import Bounds, Change
+from coral.core.operate.difference import surplus_machines, template_key
 from coral.core.operate.holdings import (
     INSTANCE_STARTING,
     INSTANCE_WANTED,
-    MACHINE_COMING,
     MACHINE_HELD,
     HeldInstance,
     HeldMachine,
     OfferKey,
 )
 from coral.core.operate.lifecycle import MachineState
-from coral.core.operate.renting import Supply, renting
-from coral.core.operate.served import Asked, Floors
-from coral.types.plan import Plan
+from coral.types.plan import Plan, PlannedMachines
 
 __all__ = [
     "INSTANCE_STARTING",
@@ -59,62 +56,43 @@ __all__ = [
     "Schedule",
     "StartInstance",
     "reconcile",
+    "settled",
     "template_key",
 ]
 
-
-class Bounds(Struct, frozen=True, kw_only=True):
-    """What a change has to keep to.
-
-    `supply`: by offer, what there is of it; an offer that is not in it has no limit. `floor`: share of what
-    the plan will serve of a model that is served throughout. `asked`: by model, for the demand that counts.
-    """
-
-    supply: Mapping[OfferKey, Supply] = {}
-    budget_usd_h: float | None = None
-    floor: float = 0.5
-    asked: Mapping[str, Asked] = {}
+ANY = Bounds()
 
 
 def reconcile(
-    plan: Plan,
-    machines: Iterable[HeldMachine],
-    instances: Iterable[HeldInstance],
-    bounds: Bounds = Bounds(),  # noqa: B008 (frozen)
+    plan: Plan, machines: Iterable[HeldMachine], instances: Iterable[HeldInstance], bounds: Bounds = ANY
 ) -> Schedule:
     """What to do now, in order: rent, start, drain, end."""
     machines = sorted(machines, key=lambda one: one.machine.id)
     instances = sorted(instances, key=lambda one: one.id)
-    surplus = surplus_machines(plan, machines, instances)
-    missing, unwanted = difference(plan, machines, instances, surplus)
-    rents = renting(plan, machines, bounds.supply, bounds.budget_usd_h)
-    floors = Floors(plan, instances, bounds.asked, bounds.floor)
-    missing.sort(key=lambda one: floors.share(one.template.model))
-    going = Going(machines, instances, unwanted, surplus, floors)
-    going.release()
-    ground = Ground(machines, instances, unwanted, surplus, rents, bounds.supply)
-    starts, short = ground.starts(missing)
-    going.for_money(rents.lacking_usd_h)
-    going.for_room(short, ground)
-    used = {node.machine_id for one in instances if one.holding for node in one.claim.nodes}
-    ends = [EndMachine(machine=id) for id in sorted(surplus) if id not in used]
-    acts = rents.now or starts or ends or going.chosen
-    if not acts and not _in_progress(machines, instances, surplus):
-        going.for_money(rents.lacking_usd_h, anyhow=True)
-        going.for_room(short, ground, anyhow=True)
-    drains = [DrainInstance(instance=one.id) for one in going.chosen]
-    rented = [Rent(offer=key) for key in rents.now]
-    return Schedule(
-        actions=(*rented, *starts, *drains, *ends), notes=tuple(dict.fromkeys((*rents.notes(), *going.notes)))
-    )
+    return Change(plan, machines, instances, bounds).schedule()
 
 
-def _in_progress(
-    machines: Sequence[HeldMachine], instances: Sequence[HeldInstance], surplus: set[str]
-) -> bool:
-    """Whether something is on its way that may make room: then floors hold until it is there."""
-    coming = any(one.state in MACHINE_COMING and one.machine.id not in surplus for one in machines)
-    returning = any(one.state is MachineState.DRAINING for one in machines)
-    starting = any(one.state in INSTANCE_STARTING for one in instances)
-    leaving = any(one.holding and one.state not in INSTANCE_WANTED for one in instances)
-    return coming or returning or starting or leaving
+def settled(
+    plan: Plan, machines: Iterable[HeldMachine], instances: Iterable[HeldInstance], bounds: Bounds = ANY
+) -> Plan:
+    """The plan with all machines named that stay, where more are held than it wants: such that the others can
+    go without any floor broken, if a way to that is found."""
+    machines = sorted(machines, key=lambda one: one.machine.id)
+    instances = sorted(instances, key=lambda one: one.id)
+    choices = [surplus_machines(plan, machines, instances, money_is_short=short) for short in (False, True)]
+    chosen = choices[0]
+    if choices[0] != choices[1]:
+        changes = [Change(plan, machines, instances, bounds, surplus=surplus) for surplus in choices]
+        good = [one for one in changes if one.has_room or one.way is not None]
+        chosen = good[0].surplus if good else Change(plan, machines, instances, bounds).surplus
+    named = {
+        one.machine.id: OfferKey.of(one.machine)
+        for one in machines
+        if one.state in MACHINE_HELD - {MachineState.ORDERED} and one.machine.id not in chosen
+    }  # an order's id ends when the machine has its own
+    return replace(plan, machines=tuple(_naming(planned, named) for planned in plan.machines))
+
+
+def _naming(planned: PlannedMachines, named: dict[str, OfferKey]) -> PlannedMachines:
+    key = OfferKey(planned.machine_type, planned.domain, planned.market)
+    return replace(planned, stays=tuple(id for id, its in named.items() if its == key))

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from coral.core.operate.claiming import claim
+from coral.core.operate.claiming import claim_one
 from coral.core.operate.holdings import HeldInstance, HeldMachine
+from coral.core.operate.packing import pack
 from coral.core.operate.served import Floors
 from coral.core.operate.slots import Claim, Slots, Wanted
 
@@ -54,16 +55,14 @@ class DeviceRoom:
     def __init__(
         self, wanted: Wanted, rest: Sequence[Wanted], soon: Sequence[Slots], later: Sequence[Slots]
     ) -> None:
-        self._wanted, self._rest, self._soon, self._later = wanted, rest, soon, later
+        self._wanted, self._rest, self._soon = wanted, rest, soon
+        self._later = later if pack([wanted, *rest], later) is not None else None
 
     def __call__(self, gone: Sequence[HeldInstance]) -> bool:
         return self.found(gone) is not None
 
     def found(self, gone: Sequence[HeldInstance]) -> Claim | None:
-        slots = freed(self._soon, gone)
-        if claim([self._wanted], slots)[0] is None:  # the cheaper question
-            return None
-        return claim([self._wanted, *self._rest], slots, self._later)[0]
+        return claim_one(self._wanted, freed(self._soon, gone), self._rest, self._later)
 
 
 def freed(slots: Sequence[Slots], gone: Sequence[HeldInstance]) -> list[Slots]:

@@ -14,7 +14,7 @@ from coral.core.operate.holdings import HeldInstance
 from coral.types.hardware import Domain
 from coral.types.model import Phase
 from coral.types.placement import Template
-from coral.types.plan import Plan
+from coral.types.plan import PlannedInstances
 
 ROUNDING = 1e-9
 
@@ -61,20 +61,28 @@ class Capacity:
 class Floors:
     """What the ready instances serve, against what the plan will serve and the floor below that.
 
-    `floor`: share of what the plan serves of a model that is to be served throughout a change. `go` says
-    that an instance will serve no longer.
+    `planned`: what will serve in the end, with what it does. `floor`: share of that, of a model, which is to
+    be served throughout a change. `go` says that an instance will serve no longer, `come` that one like that
+    serves.
     """
 
     def __init__(
-        self, plan: Plan, instances: Iterable[HeldInstance], asked: Mapping[str, Asked], floor: float
+        self,
+        planned: Iterable[HeldInstance | PlannedInstances],
+        serving: Iterable[HeldInstance],
+        asked: Mapping[str, Asked],
+        floor: float,
     ) -> None:
         self.floor = floor
         self._planned, self._ready = Capacity(asked), Capacity(asked)
-        for planned in plan.instances:
-            self._planned.add(planned.template, planned.domain, planned.count)
-        for one in instances:
-            if one.ready:
-                self._ready.add(one.template, one.domain)
+        for other in planned:
+            self._planned.add(other.template, other.domain)
+        for one in serving:
+            self._ready.add(one.template, one.domain)
+
+    def come(self, template: Template, domain: Domain, count: int = 1) -> None:
+        """A negative count takes back."""
+        self._ready.add(template, domain, count)
 
     def go(self, one: HeldInstance) -> None:
         self._ready.add(one.template, one.domain, -1)

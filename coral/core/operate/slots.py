@@ -68,4 +68,6 @@ def free_slots(machines: Iterable[Machine], held: Iterable[Node]) -> list[Slots]
 def without(slot: Slots, taken: Claim) -> Slots:
     """What is left of a machine beside a claim."""
     gone = {d for node in taken.nodes if node.machine_id == slot.machine_id for d in node.devices}
+    if not gone:
+        return slot
     return replace(slot, free=tuple(d for d in slot.free if d not in gone))

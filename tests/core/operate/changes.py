@@ -23,6 +23,7 @@ from coral.core.operate.reconcile import (
     Schedule,
     StartInstance,
     reconcile,
+    settled,
 )
 from coral.core.operate.renting import Supply
 from coral.core.operate.served import Asked, Capacity
@@ -118,14 +119,16 @@ class _Board:
 def change(draw: Random, *, machines: int, instances: int, apart: bool, tight: bool) -> Change:
     """A random one whose plan fits beside what stays. `apart`: with prefill and decode. `tight`: no machines
     but those that are held, and no money for more."""
+    rates: dict[object, float] = {}
     phases: tuple[Phase, ...] = ("prefill", "decode") if apart else ("mixed",)
 
     def any_template(layers: int) -> Template:
         sizes = [("A", draw.choice((1, 1, 2, 2, 4)))] if draw.random() < 0.7 else [("A", 1), ("A", 1)]
         if draw.random() < 0.2:
             sizes = [("B", draw.choice((1, 2)))]
-        rate = float(draw.randint(1, 3) * sum(size for _, size in sizes))
-        return template(draw.choice("mn"), draw.choice(phases), sizes, rate, layers)
+        model, phase = draw.choice("mn"), draw.choice(phases)
+        like = rates.setdefault((model, phase, tuple(sizes), layers), float(draw.randint(1, 3)))
+        return template(model, phase, sizes, like * sum(size for _, size in sizes), layers)
 
     held = {f"h{i}": draw.choice(tuple(KINDS)) for i in range(draw.randint(1, machines))}
     before = _Board(held)
@@ -221,12 +224,18 @@ def _plan(
     )
 
 
+def settle(change: Change) -> Plan:
+    return settled(
+        change.plan, list(change.machines.values()), list(change.instances.values()), change.bounds
+    )
+
+
 class Walk:
     """Carries a change out, with events in a random order; `breaks` are the floors that did not hold."""
 
     def __init__(self, change: Change, draw: Random) -> None:
         self.machines, self.instances = dict(change.machines), dict(change.instances)
-        self.plan, self.bounds = change.plan, change.bounds
+        self.plan, self.bounds = settle(change), change.bounds
         self.breaks: list[str] = []
         self.rented: set[OfferKey] = set()
         self.ended: set[OfferKey] = set()
@@ -364,8 +373,9 @@ class Walk:
 
 
 class Search:
-    """Whether there is any way at all on which all floors hold: all orders of draining, placing, renting and
-    giving back are tried. `known` is False where there were too many."""
+    """Whether there is any way at all on which all floors hold, whatever is drained, placed, rented and given
+    back first; of machines that are alike those go that `reconcile` lets go. `known`: False where there were
+    too many ways."""
 
     def __init__(self, change: Change, most: int = 60_000) -> None:
         self._change = change
@@ -374,7 +384,8 @@ class Search:
         self._old = {id: one for id, one in change.instances.items() if id not in staying}
         self._stay = [one for id, one in change.instances.items() if id in staying]
         self._new = [one.template for one in self._plan.instances for _ in range(one.count - len(one.stays))]
-        self._pinned = {id for one in self._plan.machines for id in one.stays}
+        stays = {id for one in settle(change).machines for id in one.stays}
+        self._surplus = change.machines.keys() - stays
         self._wanted = Counter({one.machine_type: one.kept + one.new for one in self._plan.machines})
         self._planned = Capacity(self._bounds.asked)
         for one in self._plan.instances:
@@ -434,7 +445,7 @@ class Search:
                     return True
         for id in sorted(kinds):
             full = free[id] == KINDS[kinds[id]][0].gpus
-            if full and id not in self._pinned and there[kinds[id]] > self._wanted[kinds[id]]:
+            if full and id in self._surplus:
                 fewer = {k: v for k, v in kinds.items() if k != id}
                 if self._from(old, missing, {k: v for k, v in free.items() if k != id}, fewer):
                     return True
@@ -468,7 +479,7 @@ class Search:
                 {**one, id: one[id] - kind.count}
                 for one in found
                 for id in one
-                if KINDS[kinds[id]][0].gpu == kind.gpu and one[id] >= kind.count
+                if KINDS[kinds[id]][0].gpu == kind.gpu and one[id] >= kind.count and id not in self._surplus
             ]
         unique = {tuple(sorted(one.items())): one for one in found}
         return list(unique.values())

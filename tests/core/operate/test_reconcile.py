@@ -7,41 +7,51 @@ from msgspec.structs import replace
 from coral.core.operate.lifecycle import InstanceState, MachineState
 from coral.core.operate.reconcile import (
     Action,
+    Bounds,
     DrainInstance,
     EndMachine,
     HeldInstance,
     HeldMachine,
+    OfferKey,
     Rent,
     StartInstance,
+    settled,
 )
 from coral.core.operate.reconcile import (
     reconcile as schedule,
 )
+from coral.core.operate.renting import Supply
 from coral.core.operate.slots import Claim
 from coral.types.hardware import Domain, Machine, MachineType, Node, NodeType
-from coral.types.model import Slo
+from coral.types.model import Phase, Slo
 from coral.types.placement import Placement, Stage, StageNode, Template
 from coral.types.plan import Plan, PlannedInstances, PlannedMachines
 
 HERE = Domain("local", "here")
+PHASES: tuple[Phase, ...] = ("prefill", "decode")
 
 
 def reconcile(
-    plan: Plan, machines: Sequence[HeldMachine], instances: Sequence[HeldInstance]
+    plan: Plan,
+    machines: Sequence[HeldMachine],
+    instances: Sequence[HeldInstance],
+    bounds: Bounds = Bounds(),  # noqa: B008 (frozen)
 ) -> tuple[Action, ...]:
-    return schedule(plan, machines, instances).actions
+    return schedule(plan, machines, instances, bounds).actions
 
 
 KIND = MachineType(name="pair", gpu="A", gpus=2)
 
 
-def template(model: str = "m", count: int = 1, layers: int = 4, throughput: float = 1.0) -> Template:
+def template(
+    model: str = "m", count: int = 1, layers: int = 4, throughput: float = 1.0, phase: Phase = "mixed"
+) -> Template:
     node = StageNode(node_type=NodeType("A", count), throughput=throughput)
     stage = Stage(first_layer=0, end_layer=layers, nodes=(node,))
     return Template(
-        id=f"{model}-{count}-{throughput}",
+        id=f"{model}-{phase}-{count}-{layers}-{throughput}",
         model=model,
-        phase="mixed",
+        phase=phase,
         slo=Slo(prefill_s=1.0, decode_s=0.1),
         placement=Placement(stages=(stage,)),
         throughput=throughput,
@@ -237,3 +247,166 @@ def test_instances_of_spot_machines_are_no_on_demand_ones() -> None:
         starts = [a for a in actions if isinstance(a, StartInstance)]
         assert len(starts) == started
         assert all(start.claim.machines == ("m",) for start in starts)
+
+
+def two_old_ones(load: tuple[int, int] = (0, 0)) -> list[HeldInstance]:
+    """They take all of machine a."""
+    return [
+        instance("x", template(), "a", (0,), load=load[0]),
+        instance("y", template(), "a", (1,), load=load[1]),
+    ]
+
+
+def test_without_room_the_floor_is_kept_and_said() -> None:
+    new = template(layers=5)
+    for floor in (0.5, 0.25, 0.0):
+        got = schedule(plan(1, (new, 2)), [machine("a")], two_old_ones((3, 1)), Bounds(floor=floor))
+        assert got.actions == (DrainInstance(instance="y"),)
+        assert any("y drains first" in note and f"floor is {floor:.0%}" in note for note in got.notes)
+
+
+def test_a_floor_breaks_only_where_nothing_else_is_left_and_it_is_said() -> None:
+    new = template(layers=5)
+    got = schedule(plan(1, (new, 2)), [machine("a")], two_old_ones(), Bounds(floor=0.9))
+    assert got.actions == (DrainInstance(instance="x"),)
+    assert any("no other way" in note for note in got.notes)
+    going = [instance("x", template(), "a", (0,), InstanceState.DRAINING), two_old_ones()[1]]
+    later = schedule(plan(1, (new, 2)), [machine("a")], going, Bounds(floor=0.9))
+    assert later.actions == (), "one at a time"
+
+
+def test_a_single_instance_without_room_makes_room_for_its_successor() -> None:
+    new = template(layers=5, count=2)
+    old = [instance("x", template(count=2), "a", (0, 1))]
+    assert reconcile(plan(1, (new, 1)), [machine("a")], old) == (DrainInstance(instance="x"),)
+
+
+def test_a_template_that_keeps_failing_to_start_costs_no_other_instance() -> None:
+    """Its start is asked for again and again, on the place that it was given; nobody drains for it."""
+    new = template(layers=5)
+    half = [instance("x", template(), "a", (0,))]
+    first = reconcile(plan(1, (new, 2)), [machine("a")], half)
+    assert kinds(first) == ["StartInstance"]
+    failed = [*half, instance("z", new, "a", (1,), InstanceState.FAILED, holding=False)]
+    assert kinds(reconcile(plan(1, (new, 2)), [machine("a")], failed)) == ["StartInstance"]
+
+
+def test_refitted_throughputs_keep_no_old_instance_alive() -> None:
+    """What runs counts with its own throughput, though the plan has a higher one for templates like it."""
+    kept, new, old = template(throughput=1.0), template(layers=5, throughput=4.0), template(layers=6)
+    wanted = plan(2, (template(throughput=2.0), 1), (new, 1))
+    running = [
+        instance("kept", kept, "a", (0,)),
+        instance("new", new, "a", (1,)),
+        instance("old", old, "b", (0,)),
+    ]
+    assert reconcile(wanted, [machine("a"), machine("b")], running) == (DrainInstance(instance="old"),)
+
+
+def test_prefill_and_decode_are_kept_together() -> None:
+    """Either of the last two would end the model: neither goes before its successor is ready; then the one
+    whose successor is there goes, though the other's is not."""
+    old = {phase: template(phase=phase) for phase in PHASES}
+    new = {phase: template(phase=phase, layers=5) for phase in PHASES}
+    wanted = plan(2, (new["prefill"], 1), (new["decode"], 1))
+    machines = [machine("a"), machine("b")]
+    running = [instance("p", old["prefill"], "a", (0,)), instance("d", old["decode"], "a", (1,))]
+    assert kinds(reconcile(wanted, machines, running)) == ["StartInstance", "StartInstance"]
+    half = [
+        *running,
+        instance("q", new["prefill"], "b", (0,)),
+        instance("e", new["decode"], "b", (1,), InstanceState.LOADING),
+    ]
+    assert reconcile(wanted, machines, half) == (DrainInstance(instance="p"),)
+
+
+def test_the_last_decode_instance_waits_for_the_requests_of_its_prefill_instances() -> None:
+    """A model that is no longer wanted ends in the order in which its requests do."""
+    prefill, decode = template(phase="prefill"), template(phase="decode")
+    running = [instance("p", prefill, "a", (0,), load=2), instance("d", decode, "a", (1,))]
+    assert reconcile(plan(1), [machine("a")], running) == (DrainInstance(instance="p"),)
+    draining = [instance("p", prefill, "a", (0,), InstanceState.DRAINING, load=1), running[1]]
+    assert reconcile(plan(1), [machine("a")], draining) == ()
+    empty = [instance("p", prefill, "a", (0,), InstanceState.DRAINING), running[1]]
+    assert reconcile(plan(1), [machine("a")], empty) == (DrainInstance(instance="d"),)
+
+
+def test_mixed_instances_serve_until_prefill_and_decode_are_both_ready() -> None:
+    wanted = plan(2, (template(phase="prefill"), 1), (template(phase="decode"), 1))
+    mixed = instance("m", template(), "a", (0,))
+    machines = [machine("a"), machine("b")]
+    prefill = instance("p", template(phase="prefill"), "b", (0,))
+    decode = instance("d", template(phase="decode"), "b", (1,), InstanceState.LOADING)
+    assert reconcile(wanted, machines, [mixed, prefill, decode]) == ()
+    ready = [mixed, prefill, replace(decode, state=InstanceState.READY)]
+    assert reconcile(wanted, machines, ready) == (DrainInstance(instance="m"),)
+
+
+def test_a_machine_under_notice_is_replaced_at_once_and_drained_when_its_successors_are_ready() -> None:
+    one = template()
+    leaving = replace(machine("a"), leaving=True)
+    running = [instance("x", one, "a", (0,))]
+    assert kinds(reconcile(plan(1, (one, 1)), [leaving], running)) == ["Rent"]
+    both = [leaving, machine("b")]
+    (start,) = reconcile(plan(1, (one, 1)), both, running)
+    assert isinstance(start, StartInstance)
+    assert start.claim.machines == ("b",)
+    loading = [*running, instance("y", one, "b", (0,), InstanceState.LOADING)]
+    assert reconcile(plan(1, (one, 1)), both, loading) == ()
+    hurry = [replace(leaving, hurry=True), machine("b")]
+    assert reconcile(plan(1, (one, 1)), hurry, loading) == (DrainInstance(instance="x"),)
+    ready = [*running, instance("y", one, "b", (0,))]
+    assert reconcile(plan(1, (one, 1)), both, ready) == (DrainInstance(instance="x"),)
+    gone = [instance("x", one, "a", (0,), InstanceState.GONE, holding=False), ready[1]]
+    assert reconcile(plan(1, (one, 1)), both, gone) == (EndMachine(machine="a"),)
+
+
+def priced(kind: str, price: float, kept: int, new: int) -> PlannedMachines:
+    return PlannedMachines(
+        machine_type=kind, domain=HERE, market="on_demand", price_usd_h=price, kept=kept, new=new
+    )
+
+
+def test_the_budget_holds_while_one_machine_follows_another() -> None:
+    """Old and new together cost 2: with that they overlap; with less the old one goes first."""
+    old, new = template(), template(layers=5)
+    wanted = replace(plan(0, (new, 1)), machines=(priced("other", 1.0, 0, 1),))
+    key = OfferKey("other", HERE, "on_demand")
+    supply = {key: Supply(machine_type=replace(KIND, name="other"), most=1)}
+    running = [instance("x", old, "a", (0,))]
+    enough = schedule(wanted, [machine("a")], running, Bounds(budget_usd_h=2.0, supply=supply))
+    assert enough.actions == (Rent(offer=key),)
+    short = schedule(wanted, [machine("a")], running, Bounds(budget_usd_h=1.5, supply=supply))
+    assert short.actions == (DrainInstance(instance="x"),)
+    assert any("budget" in note for note in short.notes)
+    gone = [instance("x", old, "a", (0,), InstanceState.GONE, holding=False)]
+    left = reconcile(wanted, [machine("a")], gone, Bounds(budget_usd_h=1.5, supply=supply))
+    assert left == (EndMachine(machine="a"),)
+    returning = [machine("a", MachineState.DRAINING)]
+    assert reconcile(wanted, returning, gone, Bounds(budget_usd_h=1.5, supply=supply)) == ()
+    given = [machine("a", MachineState.RELEASED)]
+    assert reconcile(wanted, given, gone, Bounds(budget_usd_h=1.5, supply=supply)) == (Rent(offer=key),)
+
+
+def test_no_more_is_rented_than_can_be_had() -> None:
+    supply = {OfferKey("pair", HERE, "on_demand"): Supply(machine_type=KIND, most=2)}
+    got = schedule(plan(3, (template(), 5)), [machine("a")], [], Bounds(supply=supply))
+    assert kinds(got.actions) == ["Rent", "StartInstance", "StartInstance"]
+    assert any("no more of it can be had" in note for note in got.notes)
+
+
+def test_of_machines_alike_the_ones_that_can_go_without_a_loss_are_settled_once() -> None:
+    """Either may go; with b's instances gone first the plan's choice would turn to the other one."""
+    old, new = template(), template(layers=5)
+    running = [
+        instance("x", old, "a", (0,), load=1),
+        instance("y", old, "b", (0,), load=9),
+        instance("z", old, "b", (1,), load=9),
+    ]
+    machines = [machine("a"), machine("b")]
+    wanted = settled(plan(1, (new, 2)), machines, running)
+    assert wanted.machines[0].stays == ("a",)
+    start, *rest = reconcile(wanted, machines, running)
+    assert isinstance(start, StartInstance)
+    assert start.claim.machines == ("a",)
+    assert rest == [DrainInstance(instance="x")]

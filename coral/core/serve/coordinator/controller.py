@@ -21,6 +21,7 @@ from coral.core.operate.reconcile import (
     Rent,
     StartInstance,
     reconcile,
+    settled,
 )
 from coral.core.operate.served import Asked
 from coral.core.serve.coordinator.control import Control, Peer
@@ -103,6 +104,7 @@ class Controller:
         self.models = models
         memory = self._memory = memory or Memory()
         self.plan: Plan | None = None
+        self._settled: Plan | None = None
         self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once everything the first plan wants is ready; failed where it cannot be."""
         self._control = control
@@ -155,7 +157,7 @@ class Controller:
 
     def resume(self, plan: Plan) -> None:
         """Carry out an earlier coordinator's plan until there is another."""
-        self.plan = plan
+        self.plan = self._settled = plan
         self._journal.say("plan", f"the plan of the earlier run goes on: ${plan.price_usd_h:,.4g}/h")
         self.kick()
 
@@ -221,6 +223,8 @@ class Controller:
         previous, self.plan = self.plan, plan
         self._memory.plan(plan, self._why)
         self._why = "epoch"
+        held = self.instances.held(self._requests.loads())
+        self._settled = settled(plan, self.machines.held(), held, self._bounds())
         self._events.plan_made(plan, previous)
         self._journal.say("plan", f"${plan.price_usd_h:,.4g}/h by {plan.planner}")
         for note in plan.notes:
@@ -249,11 +253,11 @@ class Controller:
 
     def _carry_out(self) -> None:
         self._kicked = None
-        if self.plan is None or self._stopped:
+        if self.plan is None or self._settled is None or self._stopped:
             return
         held = self.instances.held(self._requests.loads())
         outdated = tuple(one.id for one in self.instances.all().values() if one.outdated)
-        plan = replace(self.plan, leaves=(*self.plan.leaves, *outdated))
+        plan = replace(self._settled, leaves=(*self.plan.leaves, *outdated))
         schedule = reconcile(plan, self.machines.held(), held, self._bounds())
         for note in schedule.notes:
             if note not in self._notes:

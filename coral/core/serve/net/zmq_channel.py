@@ -18,7 +18,7 @@ from coral.core.serve.net.kv_links import KV_WINDOW, KvLinks
 from coral.core.serve.net.messages.data import Credit, FedToken, Feed, OpenPath, Rows, RowsPart
 from coral.core.serve.net.messages.handover import Kv
 from coral.core.serve.net.paths import Paths, SendPath, open_path
-from coral.core.serve.net.payload import LARGEST_PAYLOAD, fault, kv_bytes, kv_fault, rows_bytes
+from coral.core.serve.net.payload import fault, kv_bytes, kv_fault, rows_bytes
 from coral.core.serve.net.transport import HIGH_WATER, LINGER_MS, CurveClient, CurveServer
 from coral.core.serve.net.wire import decode, encode
 from coral.errors import ProtocolError
@@ -26,6 +26,8 @@ from coral.types.stage import Buffer, HiddenRows
 
 WINDOW = 8
 """Messages of rows that a sender may have under way to one receiver."""
+LARGEST_ROWS = 1 << 30
+"""Bytes of one message; whoever sends a larger one is cut off before it is held."""
 
 
 class _Outgoing:
@@ -75,7 +77,7 @@ class ZmqChannel:
         self._router = context.socket(zmq.ROUTER)
         self._router.linger = LINGER_MS
         self._router.sndhwm = self._router.rcvhwm = HIGH_WATER
-        self._router.maxmsgsize = LARGEST_PAYLOAD
+        self._router.maxmsgsize = LARGEST_ROWS
         if server_keys is not None:
             server_keys.secure(self._router)
         self._router.bind(bind)
