@@ -83,7 +83,7 @@ class Pair:
         said = self.prefill.said_of_kv
         while said:
             message = said.popleft()
-            if isinstance(message, wire.Begun):
+            if isinstance(message, wire.Begun) and not self._over(message.request):
                 self._begun(message.request)
             elif isinstance(message, wire.HandedOver):
                 self.handed.add(message.request)
@@ -131,4 +131,5 @@ class Pair:
                 answer.finish = following.finish or answer.finish
 
     def _over(self, name: str) -> bool:
-        return self.answers[name].ended
+        """It has ended, or somebody else has asked for it."""
+        return name not in self.answers or self.answers[name].ended

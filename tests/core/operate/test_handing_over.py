@@ -29,7 +29,7 @@ def all_is_given_back(pair: Pair) -> None:
 
 # Shrinking may take Hypothesis five minutes, as long as a test may run here: a failure must be told instead.
 @settings(
-    max_examples=150,
+    max_examples=80,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
