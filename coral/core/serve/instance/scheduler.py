@@ -115,7 +115,7 @@ class Scheduler:
             self._send_stats()
         elif self._startup is not None and now - self._started > self._arguments.start_timeout_s:
             limit = self._arguments.start_timeout_s
-            self._fail(f"not ready within {limit:g} s: {self._startup.missing()}")
+            self._fail(f"not ready within {limit:g} s: {self._startup.missing()}", self._startup.suspect())
 
     def _say_hello(self) -> None:
         hello = wire.SchedulerHello(
@@ -232,6 +232,8 @@ class Scheduler:
                 if startup.all_loaded:
                     for one in startup.specs:
                         self._wire(startup, one)
+            case wire.Reaching():
+                startup.unreached[node] = message.unreached
             case wire.Wired():
                 startup.wired.add(node)
                 if startup.all_wired and self._spec is not None:

@@ -18,6 +18,8 @@ class Startup:
         self.addresses: dict[str, str] = {}
         self.capacities: dict[str, KvCapacity] = {}
         self.wired: set[str] = set()
+        self.unreached: dict[str, tuple[str, ...]] = {}
+        """By node: to whom nothing goes through from it yet."""
 
     @property
     def all_loaded(self) -> bool:
@@ -39,16 +41,38 @@ class Startup:
 
     def missing(self) -> str:
         """Whom it waits for, and for what."""
-        absent = [node for node in self.specs if node not in self.addresses]
-        loading = [n for n in self.specs if n in self.addresses and n not in self.capacities]
-        apart = [n for n in self.specs if n in self.capacities and n not in self.wired]
+        apart = [f"{node}{self._reaching(node)}" for node in self._apart]
         parts = [
             f"{what}: {', '.join(nodes)}"
             for what, nodes in (
-                ("did not appear", absent),
-                ("did not finish loading", loading),
+                ("did not appear", self._absent),
+                ("did not finish loading", self._loading),
                 ("did not connect", apart),
             )
             if nodes
         ]
         return "; ".join(parts)
+
+    def suspect(self) -> str:
+        """The one node for which all others wait; empty where it is not one."""
+        waited_for = self._absent or self._loading
+        if not waited_for:
+            unreached = [set(self.unreached.get(node, ())) for node in self._apart]
+            waited_for = list(set.intersection(*unreached)) if unreached else []
+        return waited_for[0] if len(waited_for) == 1 else ""
+
+    @property
+    def _absent(self) -> list[str]:
+        return [node for node in self.specs if node not in self.addresses]
+
+    @property
+    def _loading(self) -> list[str]:
+        return [node for node in self.addresses if node not in self.capacities]
+
+    @property
+    def _apart(self) -> list[str]:
+        return [node for node in self.capacities if node not in self.wired]
+
+    def _reaching(self, node: str) -> str:
+        unreached = self.unreached.get(node, ())
+        return f" (does not reach {', '.join(unreached)})" if unreached else ""

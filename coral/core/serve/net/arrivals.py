@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from coral.core.serve.net.messages.data import Rows
 from coral.core.serve.net.messages.handover import Kv
@@ -10,7 +10,8 @@ from coral.core.serve.net.paths import Paths, ReceivePath
 from coral.types.stage import Buffer
 
 MOST = 256
-"""Paths at once; beyond it the oldest goes. Peers of other instances come and go without a word."""
+"""Paths at once; beyond it goes the one that was used least recently. Nodes of other instances come and go
+without a word."""
 LINK = "#"
 """Between a node's name and the number of its link (`kv_links`): a later link replaces an earlier."""
 
@@ -19,6 +20,7 @@ class Arrivals:
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
         self._of: dict[str, ReceivePath[Rows | Kv]] = {}
+        """The one that was used least recently comes first."""
 
     def open(self, peer: str, name: str) -> None:
         """A peer will send over a communicator of this name."""
@@ -27,9 +29,18 @@ class Arrivals:
         if len(self._of) - len(stale) >= MOST:
             stale.append(next(one for one in self._of if one not in stale))
         for one in (*stale, peer):
-            if (path := self._of.pop(one, None)) is not None:
-                self._paths.drop(path)
+            self.close(one)
         self._of[peer] = self._paths.receiving(name)
+
+    def close(self, peer: str) -> None:
+        """Nothing more comes of it; unknown ones are ignored."""
+        if (path := self._of.pop(peer, None)) is not None:
+            self._paths.drop(path)
+
+    @property
+    def links(self) -> Collection[str]:
+        """Peers that are links of other instances."""
+        return [peer for peer in self._of if LINK in peer]
 
     def __contains__(self, peer: str) -> bool:
         """It has opened a path."""
@@ -37,7 +48,8 @@ class Arrivals:
 
     def expect(self, peer: str, header: Rows | Kv, sizes: Sequence[int]) -> None:
         """Its payload follows on the path that it has opened."""
-        self._of[peer].expect(header, sizes)
+        path = self._of[peer] = self._of.pop(peer)
+        path.expect(header, sizes)
 
     def take(self) -> list[tuple[Rows | Kv, tuple[Buffer, ...]]]:
         """Headers whose payload is complete, in each peer's order."""
@@ -48,5 +60,5 @@ class Arrivals:
         """(peer, why) of paths through which nothing comes any more; each is told once."""
         found = [(peer, path.fault) for peer, path in self._of.items() if path.fault]
         for peer, _ in found:
-            self._paths.drop(self._of.pop(peer))
+            self.close(peer)
         return found

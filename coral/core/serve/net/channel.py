@@ -68,9 +68,9 @@ class Channel(Protocol):
         ...
 
     @property
-    def connected(self) -> bool:
-        """Whether all peers of `connect` are reached: payloads go through. Raises ChannelBroken, naming the
-        peer, where one cannot be."""
+    def unreached(self) -> Sequence[str]:
+        """Peers of `connect` that have not answered yet, or to which payloads do not go through yet. Raises
+        ChannelBroken, naming the peer, where that will not come about."""
         ...
 
     def may_send(self) -> bool:
@@ -100,6 +100,11 @@ class Channel(Protocol):
 
     def may_send_to(self, node: str) -> bool:
         """This node is linked and has credit left for another message of KV."""
+        ...
+
+    def link_fault(self, node: str) -> str:
+        """Why no KV will reach this node any more; empty where that is not known. Raises KeyError where it is
+        not linked."""
         ...
 
     def send_kv(self, to: str, header: Kv, frames: Sequence[Buffer]) -> int:

@@ -77,9 +77,8 @@ class KvLinks:
                 self._keys.secure(socket)
             place, paths_address = parted(address)
             socket.connect(place)
-            path = None
-            if self._paths is not None and self._paths.reach(paths_address):
-                path, opening = open_path(self._paths, paths_address, "", 0, name)
+            path, opening = open_path(self._paths, paths_address, "", 0, name)
+            if path is not None:
                 socket.send(encode(opening), zmq.NOBLOCK)
             self._links[node] = _Link(socket, name, address, path)
 
@@ -95,6 +94,10 @@ class KvLinks:
         if link is None or (link.path is not None and not link.path.ready):
             return False
         return link.sent - link.credited < self._window
+
+    def link_fault(self, node: str) -> str:
+        link = self._links[node]
+        return "" if link.path is None else link.path.fault
 
     def send_kv(self, to: str, header: Kv, frames: Sequence[Buffer]) -> int:
         link = self._links[to]

@@ -6,6 +6,7 @@ What a path has finished shows on the `fd` of its `Paths`; faults are kept until
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import secrets
@@ -13,11 +14,14 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 from coral.core.serve.net.communicator import Communicator, Maker, PathBroken
 from coral.core.serve.net.messages.data import OpenPath
 from coral.types.stage import Buffer
+
+log = logging.getLogger("coral.worker")
 
 H = TypeVar("H")
 P = TypeVar("P", bound="Path")
@@ -63,9 +67,15 @@ class Path(ABC):
             self._wake()
             self._work(communicator)
         except PathBroken as broken:
-            if not self._closed:
-                self.fault = broken.message
-                self._wake()
+            self._break(broken.message)
+        except Exception as error:  # no memory, a library of another version: nothing goes through any more
+            log.exception("a path has failed")
+            self._break(f"{type(error).__name__}: {error}")
+
+    def _break(self, why: str) -> None:
+        if not self._closed:
+            self.fault = why
+            self._wake()
 
     @abstractmethod
     def _work(self, communicator: Communicator) -> None: ...
@@ -81,14 +91,15 @@ class SendPath(Path):
         self._queue: queue.SimpleQueue[Sequence[Buffer] | None] = queue.SimpleQueue()
 
     def put(self, buffers: Sequence[Buffer]) -> None:
-        """Send these, in order, after all before; they must not change until they are credited."""
+        """Send these as one, after all before; they must not change until they are credited."""
         self._queue.put(buffers)
 
     def _work(self, communicator: Communicator) -> None:
         while (buffers := self._queue.get()) is not None:
-            for data in buffers:
-                if memoryview(data).nbytes:
-                    communicator.send(data)
+            views = [memoryview(data).cast("B") for data in buffers]
+            data = views[0] if len(views) == 1 else bytearray().join(views)
+            if len(data):
+                communicator.send(data)
 
     def _end(self) -> None:
         self._queue.put(None)
@@ -101,7 +112,7 @@ class ReceivePath(Path, Generic[H]):
         self._arrived: deque[tuple[H, tuple[Buffer, ...]]] = deque()
 
     def expect(self, header: H, sizes: Sequence[int]) -> None:
-        """This header has come; buffers of these sizes follow it."""
+        """This header has come; buffers of these sizes follow it, sent as one."""
         self._queue.put((header, sizes))
 
     def arrived(self) -> list[tuple[H, tuple[Buffer, ...]]]:
@@ -114,7 +125,10 @@ class ReceivePath(Path, Generic[H]):
     def _work(self, communicator: Communicator) -> None:
         while (wanted := self._queue.get()) is not None:
             header, sizes = wanted
-            buffers = tuple(communicator.recv(size) if size else b"" for size in sizes)
+            total = sum(sizes)
+            data = memoryview(communicator.recv(total) if total else b"").cast("B")
+            ends = tuple(accumulate(sizes))
+            buffers = tuple(data[end - size : end] for size, end in zip(sizes, ends, strict=True))
             self._arrived.append((header, buffers))
             self._wake()
 
@@ -185,9 +199,12 @@ class Paths:
 
 
 def open_path(
-    paths: Paths, address: str, instance: str, generation: int, sender: str
-) -> tuple[SendPath, OpenPath]:
-    """A path to the process at `address`, and what it must be told to make the other end."""
-    name = f"{sender}:{secrets.token_hex(8)}"
-    opening = OpenPath(instance=instance, generation=generation, sender=sender, name=name)
-    return paths.sending(name, address), opening
+    paths: Paths | None, address: str, instance: str, generation: int, sender: str
+) -> tuple[SendPath | None, OpenPath]:
+    """A path to the process at `address`, and what it must be told to make the other end; where there is none
+    to be made, the word has no name in it."""
+    path, name = None, ""
+    if paths is not None and paths.reach(address):
+        name = f"{sender}:{secrets.token_hex(8)}"
+        path = paths.sending(name, address)
+    return path, OpenPath(instance=instance, generation=generation, sender=sender, name=name)

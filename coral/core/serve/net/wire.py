@@ -61,6 +61,7 @@ from coral.core.serve.net.messages.worker import (
     ExtendSequence,
     LoadStage,
     OpenSequence,
+    Reaching,
     ReleaseSequences,
     SequenceFailed,
     SequenceOpened,
@@ -112,6 +113,7 @@ __all__ = [
     "ProcessExited",
     "ProcessStarted",
     "ProcessStatus",
+    "Reaching",
     "ReleaseSequences",
     "RequestLost",
     "RequestRefused",
@@ -167,6 +169,7 @@ AnyMessage = (
     | StageLoaded
     | WorkerFailed
     | Wire
+    | Reaching
     | Wired
     | OpenSequence
     | SequenceOpened

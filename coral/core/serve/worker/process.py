@@ -25,6 +25,7 @@ from coral.core.serve.net.wire import (
     LoadStage,
     Message,
     OpenSequence,
+    Reaching,
     ReleaseSequences,
     ResumeSequence,
     SendKv,
@@ -51,6 +52,7 @@ log = logging.getLogger("coral.worker")
 
 IDLE_MS = 250
 STATS_S = 1.0
+REACHING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class WorkerProcess:
         self._more_kv = False
         """Some KV could be sent on at once."""
         self._connecting = False
+        self._reached_at = 0.0
         self._stats_due = False
         self._stats_at = 0.0
         self._connected_at = 0.0
@@ -127,15 +130,14 @@ class WorkerProcess:
                 self._waited_s += time.monotonic() - began
         for message in self._control.drain():
             self._obey(message)
-        if self._connecting and self._channel.connected:
-            self._connecting = False
-            self._control.send(Wired(node=self._node))
         if self._stage is not None:
             for received in self._channel.receive():
                 if isinstance(received, ReceivedKv):
                     self._stage.take_kv(received)
                 else:
                     self._stage.arrive(received)
+            if self._connecting:
+                self._connect(time.monotonic())
             if self._can_step():
                 self._beat.step_since = time.monotonic()
                 self._stage.step()
@@ -229,6 +231,16 @@ class WorkerProcess:
         if message.tokens_address and self._tokens is not None:
             self._push_tokens_to(message.tokens_address)
         self._connecting = True
+
+    def _connect(self, now: float) -> None:
+        """Say that all peers are reached, or, at times, which are not."""
+        unreached = tuple(self._channel.unreached)
+        if not unreached:
+            self._connecting = False
+            self._control.send(Wired(node=self._node))
+        elif now - self._reached_at >= REACHING_S:
+            self._reached_at = now
+            self._control.send(Reaching(node=self._node, unreached=unreached))
 
     def _push_tokens_to(self, address: str) -> None:
         if self._tokens is not None:

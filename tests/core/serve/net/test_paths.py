@@ -89,7 +89,7 @@ def gather(receiver: ZmqChannel, count: int, *others: ZmqChannel) -> list[Receiv
 
 def connect(sender: ZmqChannel, to: str, receiver: ZmqChannel) -> None:
     sender.connect({to: receiver.address})
-    until(lambda: sender.connected, receiver)
+    until(lambda: not sender.unreached, receiver, sender)
 
 
 def rows(n: int, width: int, fill: int) -> bytes:
@@ -199,9 +199,11 @@ def test_any_interleaving_of_senders_keeps_every_order_and_byte(make: Made, seed
     everyone = (*inside.values(), *outside.values())
     until(
         lambda: (
-            all(o.connected for o in inside.values()) and all(o.may_send_to("to") for o in outside.values())
+            all(not o.unreached for o in inside.values())
+            and all(o.may_send_to("to") for o in outside.values())
         ),
         receiver,
+        *everyone,
     )
     sent: dict[str, list[bytes]] = {name: [] for name in (*inside, *outside)}
     got: dict[str, list[bytes]] = {name: [] for name in sent}
@@ -250,7 +252,7 @@ def test_an_end_that_never_comes_is_named(make: Made) -> None:
     receiver, sender = make("to"), make("a", patience_s=0.2)
     sender.connect({"to": receiver.address})
     with pytest.raises(ChannelBroken, match="a cannot send to to"):
-        until(lambda: sender.connected)
+        until(lambda: not sender.unreached)
 
 
 @strict

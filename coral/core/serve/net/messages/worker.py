@@ -39,7 +39,16 @@ class Wire(Message, frozen=True, kw_only=True, tag="wire"):
     """Not empty: where the last stage pushes tokens from now on (the coordinator has come back)."""
 
 
+class Reaching(Message, frozen=True, kw_only=True, tag="reaching"):
+    """Said again and again until `Wired`: peers of `Wire` to which nothing goes through yet."""
+
+    node: str
+    unreached: tuple[str, ...]
+
+
 class Wired(Message, frozen=True, kw_only=True, tag="wired"):
+    """Every peer of `Wire` is reached."""
+
     node: str
 
 

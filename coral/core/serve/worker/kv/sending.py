@@ -127,7 +127,9 @@ class KvSending:
             while link.under_way and link.under_way[0][0] <= credited:
                 self._end_lease(link)
                 link.moved_s = now
-            if link.under_way and now - link.moved_s > link.lease_s:
+            if fault := self._channel.link_fault(node):
+                self._give_up(node, link, f"cannot be reached: {fault}")
+            elif link.under_way and now - link.moved_s > link.lease_s:
                 self._give_up(node, link, f"has taken no KV for {link.lease_s:g} s")
             elif not link.under_way and now - link.moved_s > IDLE_S:
                 self._cut_if_idle(node)
