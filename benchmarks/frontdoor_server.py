@@ -28,7 +28,7 @@ from coral.core.serve.coordinator.serving import ServedModel, TokenSink
 from coral.core.serve.frontdoor.app import build_app
 from coral.core.serve.frontdoor.server import serve
 from coral.core.serve.frontdoor.text.template import ChatTemplate
-from coral.errors import RequestError
+from coral.errors import RequestError, StoreError
 from coral.testing.text_folder import CHATML, write_text_folder
 from coral.types.request import GenerateRequest, Sampling, Token
 
@@ -51,6 +51,12 @@ class ClockedServing:
 
     def state(self) -> dict[str, object]:
         return {"in_flight": len(self._runs)}
+
+    async def plans(self, newest: int) -> list[dict[str, object]]:
+        return []
+
+    async def past_plan(self, number: int) -> dict[str, object]:
+        raise StoreError(f"no plan {number} is kept")
 
     def submit(self, request: GenerateRequest, sink: TokenSink) -> None:
         self._runs[request.id] = (sink, time.monotonic())

@@ -56,10 +56,16 @@ DiffOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.command("plan")(plan)
+    from coral.cli.plan_history import history
+
+    group = typer.Typer(invoke_without_command=True)
+    group.callback()(plan)
+    group.command("history")(history)
+    app.add_typer(group, name="plan")
 
 
 def plan(
+    context: typer.Context,
     config: ConfigOption = DEFAULT_CONFIG,
     sets: SetOption = None,
     explain: ExplainOption = False,
@@ -78,6 +84,8 @@ def plan(
 
     Example: coral plan --config examples/paper-core.yaml --explain
     """
+    if context.invoked_subcommand is not None:
+        return
     from coral.core.plan.document import as_saved, document, read_document
     from coral.core.plan.explain.changes import changes, side_by_side
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from typing import Annotated, Any
@@ -36,9 +37,16 @@ def status(
     cost = f"${plan['price_usd_h']:,.4g}/h" if plan else "no plan yet"
     requests = state["requests"]
     typer.echo(
-        f"{state['phase']} for {state['uptime_s']:,.0f} s, pid {state['pid']}, {cost}, "
+        f"{state['phase']}, since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(state['since_s']))} "
+        f"({state['uptime_s']:,.0f} s), pid {state['pid']}, {cost}, "
         f"{requests['in_flight']} requests in flight, {requests.get('finished', 0)} finished"
     )
+    adopted = state["adopted"]
+    if adopted["machines"]:
+        typer.echo(
+            f"took over {len(adopted['machines'])} machines and {len(adopted['instances'])} instances of an "
+            f"earlier run at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(adopted['at_s']))}"
+        )
     print_table(
         ("model", "ready", "longest request"),
         [(m["name"], "yes" if m["ready"] else "no", m["max_request_tokens"]) for m in state["models"]],

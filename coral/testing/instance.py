@@ -162,6 +162,11 @@ class InstanceUnderTest:
         self.beating = True
         self.scheduler: subprocess.Popen[bytes] | None = None
 
+    @property
+    def peer(self) -> str:
+        """The name under which its scheduler has dialled."""
+        return scheduler_process.identity(self.spec.instance, self.spec.generation)
+
     def __enter__(self) -> InstanceUnderTest:
         command = scheduler_process.command(
             coordinator=self.control.address,
@@ -219,13 +224,13 @@ class InstanceUnderTest:
 
     def submit(self, request: GenerateRequest, leg: Leg = "whole") -> None:
         self.answers[request.id] = Answer(tokens=list(request.generated), received=[])
-        self.control.send(self.spec.instance, wire.Submit(request=request, leg=leg))
+        self.control.send(self.peer, wire.Submit(request=request, leg=leg))
 
     def abort(self, *requests: str) -> None:
-        self.control.send(self.spec.instance, wire.Abort(requests=requests))
+        self.control.send(self.peer, wire.Abort(requests=requests))
 
     def send(self, message: wire.Message) -> None:
-        self.control.send(self.spec.instance, message)
+        self.control.send(self.peer, message)
 
     def come_back(self) -> None:
         """What a coordinator does that has been started anew: it takes tokens at another address, and
@@ -306,7 +311,7 @@ class InstanceUnderTest:
         if self.beating and now - self._beaten >= 1.0 and self.ready is not None:
             self._beaten = now
             with contextlib.suppress(Unreachable):  # a scheduler that has ended needs none
-                self.control.send(self.spec.instance, wire.Heartbeat(at_s=time.time()))
+                self.control.send(self.peer, wire.Heartbeat(at_s=time.time()))
 
     def _received(self, ids: Sequence[str]) -> int:
         return sum(len(self.answers[i].received) for i in ids if i in self.answers)
@@ -315,7 +320,7 @@ class InstanceUnderTest:
         match message:
             case wire.SchedulerHello() if not self.workers:
                 run = wire.RunInstance(spec=self.spec, tokens_address=self._tokens.address)
-                self.control.send(self.spec.instance, run)
+                self.control.send(self.peer, run)
                 for stage in self.spec.stages:
                     for spec, _ in stage:
                         if spec.node not in self._leave_out:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from coral.core.serve.coordinator.serving import ServedModel, TokenSink
-from coral.errors import RequestError
+from coral.errors import RequestError, StoreError
 from coral.types.request import FinishReason, GenerateRequest, Token, TokenLogprob
 
 
@@ -65,6 +65,12 @@ class ScriptedServing:
 
     def state(self) -> dict[str, object]:
         return {"in_flight": len(self._runs)}
+
+    async def plans(self, newest: int) -> list[dict[str, object]]:
+        return []
+
+    async def past_plan(self, number: int) -> dict[str, object]:
+        raise StoreError(f"no plan {number} is kept")
 
     def submit(self, request: GenerateRequest, sink: TokenSink) -> None:
         if self.refuse is not None and int(request.id.rpartition("-")[2]) >= self.refuse_from:

@@ -6,6 +6,8 @@ import http.client
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 
 from coral.testing.processes import alive
-from coral.testing.system import ServingSystem, coral_serve
+from coral.testing.system import PROGRAM, ServingSystem, coral_serve
 from coral.testing.tiny import make_tiny
 from coral.testing.waiting import wait_until
 
@@ -96,6 +98,10 @@ class Runs:
         """kill -9 of the newest coordinator."""
         self.systems[-1].process.kill()
         self.systems[-1].process.wait(10)
+
+    @property
+    def config_path(self) -> Path:
+        return self.systems[-1].log_path.with_name("coral.yaml")
 
     def processes(self) -> dict[int, str]:
         return {pid: line for one in self.systems for pid, line in one.processes().items()}
@@ -206,8 +212,24 @@ def test_a_killed_coordinator_is_followed_by_one_that_takes_over_what_runs(runs:
     new.wait_ready()
     assert pids(new.status()) == pids(before), "the first plan changes nothing"
     assert "renting" not in new.log()
+    code, listed = new.get("/coral/v1/plans?newest=500")
+    assert code == 200
+    assert [one["reason"] for one in listed["plans"]][-1] == "start"
+    assert new.get(f"/coral/v1/plans/{listed['plans'][0]['number']}")[1]["plan"] == after["plan"]
+    assert new.get("/coral/v1/plans/99999")[0] == 404
+    assert new.get("/coral/v1/plans?newest=0")[0] == 400
     assert new.stop(signal.SIGTERM) == 0
     runs.wait_gone()
+    argv = [sys.executable, "-c", PROGRAM, "plan", "history", "--config", str(runs.config_path)]
+    shown = subprocess.run(argv, capture_output=True, check=True, timeout=60, text=True).stdout
+    assert "start" in shown
+    told = subprocess.run([*argv, "--json"], capture_output=True, check=True, timeout=60).stdout
+    kept = json.loads(told)
+    assert kept[: len(listed["plans"])] == listed["plans"][: len(kept)]
+    one = subprocess.run(
+        [*argv, str(kept[0]["number"])], capture_output=True, check=True, timeout=60, text=True
+    )
+    assert "big" in one.stdout
 
 
 def test_killed_twice_in_a_row(runs: Runs) -> None:

@@ -154,7 +154,7 @@ def test_malformed_and_unexpected_messages_change_nothing(
     roomy: InstanceUnderTest, expected: dict[str, list[int]]
 ) -> None:
     roomy.send(wire.Feed(instance="x", generation=1, sender="y", sequence=1, tokens=()))
-    name = roomy.spec.instance.encode()
+    name = roomy.peer.encode()
     for frame in (b"", b"\x01", b"\x07abc", os.urandom(300)):
         roomy.control.socket.send_multipart([name, frame])
     assert tokens(roomy.generate(requests(2))) == {n: expected[n] for n in ("r0", "r1")}

@@ -41,6 +41,7 @@ from coral.core.serve.coordinator.tokens import TokenSocket
 from coral.core.serve.planner.setup import planner_argv
 from coral.core.serve.store import plans
 from coral.core.serve.store.database import FILE, open_store
+from coral.core.serve.store.history import history, past_plan, summary, whole
 from coral.errors import RequestError, StoreError
 from coral.hookspecs.cloud import Cloud
 from coral.hookspecs.engine import Engine, Launch
@@ -154,6 +155,13 @@ class Coordinator:
             deployment=self._memory.deployment,
             adopted=self._adopted,
         )
+
+    async def plans(self, newest: int) -> list[dict[str, object]]:
+        state = Path(self._config.state.folder)
+        return [summary(one) for one in await asyncio.to_thread(history, state, newest=newest)]
+
+    async def past_plan(self, number: int) -> dict[str, object]:
+        return whole(await asyncio.to_thread(past_plan, Path(self._config.state.folder), number))
 
     def submit(self, request: GenerateRequest, sink: TokenSink) -> None:
         if self.phase == "ending":

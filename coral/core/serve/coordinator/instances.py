@@ -209,6 +209,7 @@ class Instances:
                     exited = ProcessExited(process=process.name, pid=process.pid, code=0, reason=APART)
                     self.process_exited(exited)
         for name in running.keys() - known:
+            self._memory.seen(name.rpartition("/")[0])
             self._journal.say("instance", f"{name} on {hello.machine} is nobody's, and is ended")
             self._owner.send_agent(hello.machine, StopProcess(process=name, grace_s=STOP_GRACE_S))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import deque
@@ -38,4 +39,5 @@ class Journal:
         self.entries.append(entry)
         log.info("%s: %s", topic, text)
         for listener in self._listeners:
-            listener(entry)
+            with contextlib.suppress(OSError):  # nowhere to say it (a full disk): the work goes on
+                listener(entry)

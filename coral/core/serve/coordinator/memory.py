@@ -65,6 +65,12 @@ class Memory:
         self._numbers[model] = number
         return number
 
+    def seen(self, instance: str) -> None:
+        """An instance runs under that name, of which nothing was known: its number is taken."""
+        model, _, number = instance.rpartition("-")
+        if number.isdecimal():
+            self._numbers[model] = max(self._numbers.get(model, 0), int(number))
+
     def instance(self, one: LiveInstance) -> None:
         """Its state as it is now; forgotten once nothing of it is left."""
         if self._store is None:

@@ -43,6 +43,14 @@ class Serving(Protocol):
         """For `/coral/v1/status`: plan, instances, nodes, processes, plain JSON."""
         ...
 
+    async def plans(self, newest: int) -> list[dict[str, object]]:
+        """For `/coral/v1/plans`: plans that were carried out, newest first, in short. Raises StoreError."""
+        ...
+
+    async def past_plan(self, number: int) -> dict[str, object]:
+        """One of them, whole. Raises StoreError where it is not kept."""
+        ...
+
     def submit(self, request: GenerateRequest, sink: TokenSink) -> None:
         """Route the request and send it, or let it wait for room. Raises RequestError: 404 unknown model,
         503 none ready, 429 too many in flight or waiting (both with retry_after_s)."""

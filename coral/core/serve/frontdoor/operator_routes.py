@@ -12,7 +12,10 @@ from starlette.routing import Route
 from coral.core.serve.coordinator.serving import ServedModel
 from coral.core.serve.frontdoor.hall import Hall, unknown_model
 from coral.core.serve.frontdoor.openai.refusal import error_body, error_headers
-from coral.errors import RequestError
+from coral.errors import RequestError, StoreError
+
+NEWEST_PLANS = 20
+MOST_PLANS = 500
 
 
 def json_response(content: Any, status: int = 200) -> Response:
@@ -37,7 +40,7 @@ def _card(model: ServedModel) -> dict[str, object]:
 
 
 class OperatorRoutes:
-    """GET /v1/models, /v1/models/{id}, /health, /ready and /coral/v1/status."""
+    """The models, health, readiness, the running state, and past plans."""
 
     def __init__(self, hall: Hall) -> None:
         self._hall = hall
@@ -50,6 +53,8 @@ class OperatorRoutes:
             Route("/health", self.health),
             Route("/ready", self.ready),
             Route("/coral/v1/status", self.status),
+            Route("/coral/v1/plans", self.plans),
+            Route("/coral/v1/plans/{number:int}", self.plan),
         ]
 
     async def models(self, request: Request) -> Response:
@@ -84,3 +89,20 @@ class OperatorRoutes:
 
     async def status(self, request: Request) -> Response:
         return json_response(self._serving.state())
+
+    async def plans(self, request: Request) -> Response:
+        """The newest ones that were carried out, in short; `?newest=` says how many."""
+        newest = request.query_params.get("newest", str(NEWEST_PLANS))
+        if not newest.isdecimal() or not 1 <= int(newest) <= MOST_PLANS:
+            text = f"'newest' must be a number from 1 to {MOST_PLANS}, not {newest!r}."
+            return refuse(RequestError(text, status=400, param="newest", code="invalid_value"))
+        try:
+            return json_response({"plans": await self._serving.plans(int(newest))})
+        except StoreError as error:
+            return refuse(RequestError(error.message, status=503, code="service_unavailable"))
+
+    async def plan(self, request: Request) -> Response:
+        try:
+            return json_response(await self._serving.past_plan(request.path_params["number"]))
+        except StoreError as error:
+            return refuse(RequestError(error.message, status=404, param="number", code="not_found"))

@@ -37,3 +37,9 @@ def command(
         "--grace",
         str(grace_s),
     )
+
+
+def identity(instance: str, generation: int) -> str:
+    """The name under which a scheduler dials: one of an earlier coordinator's instances never takes the place
+    of a later one of the same name."""
+    return f"{instance}#{generation}"

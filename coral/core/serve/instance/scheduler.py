@@ -14,6 +14,7 @@ import zmq
 
 from coral.core.operate.command import Command
 from coral.core.operate.instance_state import InstanceState
+from coral.core.serve.instance import identity
 from coral.core.serve.instance.nodes import NodeLost, Nodes
 from coral.core.serve.instance.outgoing import Outgoing
 from coral.core.serve.instance.startup import Startup
@@ -48,7 +49,11 @@ class Scheduler:
         self._arguments = arguments
         self._instance = arguments.instance
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._coordinator = Dealer(self._context, arguments.coordinator, identity=arguments.instance)
+        self._coordinator = Dealer(
+            self._context,
+            arguments.coordinator,
+            identity=identity(arguments.instance, arguments.generation),
+        )
         self._nodes = Nodes(self._context, arguments.host, arguments.silence_s)
         self._spec: InstanceSpec | None = None
         self._tokens_address = ""

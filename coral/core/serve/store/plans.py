@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 from msgspec import Struct
 
 from coral.core.serve.store.database import Store, Value
+from coral.errors import StoreError
 from coral.types.plan import Plan
 
 KEEP = 500
@@ -29,17 +32,25 @@ def add_plan(store: Store, plan: Plan, *, reason: str, now_s: float) -> None:
 
 
 def plans(store: Store, *, newest: int = KEEP) -> list[PlanRecord]:
-    """The newest ones, newest first. Raises StoreError."""
+    """The newest ones, newest first, without any that cannot be read (another Coral wrote it). Raises
+    StoreError."""
     rows = store.read(
         "SELECT number, made_s, reason, value FROM plans ORDER BY number DESC LIMIT ?", (newest,)
     )
-    return [_record(row) for row in rows]
+    records: list[PlanRecord] = []
+    for row in rows:
+        with contextlib.suppress(msgspec.DecodeError):
+            records.append(_record(row))
+    return records
 
 
 def plan(store: Store, number: int) -> PlanRecord | None:
     """That one; None where there is none, or none any more. Raises StoreError."""
     rows = store.read("SELECT number, made_s, reason, value FROM plans WHERE number = ?", (number,))
-    return _record(rows[0]) if rows else None
+    try:
+        return _record(rows[0]) if rows else None
+    except msgspec.DecodeError as error:
+        raise StoreError(f"plan {number} of the store cannot be read: {error}") from error
 
 
 def _record(row: tuple[Value, ...]) -> PlanRecord:

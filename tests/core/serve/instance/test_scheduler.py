@@ -51,9 +51,9 @@ def test_a_worker_that_dials_before_the_coordinator_has_spoken_is_told_what_to_l
             worker = Dealer(context, hello.address, identity="s0n0")
             worker.send(wire.WorkerHello(node="s0n0", pid=0, data_address="tcp://127.0.0.1:9"))
             time.sleep(0.5)  # it is there first
-            control.send("instance", wire.RunInstance(spec=spec, tokens_address="tcp://127.0.0.1:9"))
+            control.send("instance#1", wire.RunInstance(spec=spec, tokens_address="tcp://127.0.0.1:9"))
             assert heard(worker.drain, wire.LoadStage).spec.node == "s0n0"
-            control.send("instance", wire.Shutdown())
+            control.send("instance#1", wire.Shutdown())
             assert process.wait(10) == 0
             worker.close(linger_ms=0)
         finally:
