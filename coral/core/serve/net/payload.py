@@ -28,11 +28,17 @@ def fault(header: Rows, payload_bytes: int) -> str | None:
         return f"unknown dtype {header.dtype!r}"
     if rows < 1 or width < 1 or rows * width * size != payload_bytes:
         return f"{payload_bytes} bytes are not {rows}×{width} of {header.dtype}"
+    if payload_bytes > LARGEST_PAYLOAD:
+        return f"{payload_bytes} bytes are more than {LARGEST_PAYLOAD}"
     if any(part.n < 1 or part.start < 0 for part in header.parts):
         return "a part without rows"
     if sum(part.n for part in header.parts) != rows:
         return f"parts of {sum(part.n for part in header.parts)} rows, not {rows}"
     return None
+
+
+LARGEST_PAYLOAD = 1 << 30
+"""Bytes of one message's payload: nobody makes room for more, whatever a header says."""
 
 
 def rows_bytes(header: Rows) -> int:
@@ -56,6 +62,8 @@ def kv_fault(header: Kv, frame_bytes: Sequence[int]) -> str | None:
     or None."""
     if not 0 <= header.start < header.end <= header.known or not header.parts:
         return f"tokens [{header.start}, {header.end}) of {header.known} in {len(header.parts)} parts"
+    if sum(frame_bytes) > LARGEST_PAYLOAD:
+        return f"{sum(frame_bytes)} bytes are more than {LARGEST_PAYLOAD}"
     if len(frame_bytes) != 2 * len(header.parts):
         return f"{len(frame_bytes)} frames of {len(header.parts)} parts"
     for number, part in enumerate(header.parts):

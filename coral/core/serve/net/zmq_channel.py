@@ -19,7 +19,7 @@ from coral.core.serve.net.kv_links import KV_WINDOW, KvLinks
 from coral.core.serve.net.messages.data import Credit, Feed, OpenPath, Rows
 from coral.core.serve.net.messages.handover import Kv
 from coral.core.serve.net.paths import Paths
-from coral.core.serve.net.payload import fault, kv_bytes, kv_fault, rows_bytes
+from coral.core.serve.net.payload import LARGEST_PAYLOAD, fault, kv_bytes, kv_fault, rows_bytes
 from coral.core.serve.net.peers import WINDOW, Peers
 from coral.core.serve.net.transport import HIGH_WATER, LINGER_MS, CurveClient, CurveServer
 from coral.core.serve.net.wire import decode, encode
@@ -28,8 +28,6 @@ from coral.types.stage import Buffer, HiddenRows
 
 PROBE_S = 5.0
 """Between looks at who still holds the other ends of links."""
-LARGEST_ROWS = 1 << 30
-"""Bytes of one message; whoever sends a larger one is cut off before it is held."""
 
 
 class _Incoming:
@@ -63,7 +61,7 @@ class ZmqChannel:
         self._router = context.socket(zmq.ROUTER)
         self._router.linger = LINGER_MS
         self._router.sndhwm = self._router.rcvhwm = HIGH_WATER
-        self._router.maxmsgsize = LARGEST_ROWS
+        self._router.maxmsgsize = LARGEST_PAYLOAD
         self._router.router_mandatory = True
         if server_keys is not None:
             server_keys.secure(self._router)
