@@ -41,6 +41,8 @@ class StageSpec(Struct, frozen=True, kw_only=True):
     max_model_len: int
     max_step_tokens: int
     max_step_requests: int
+    step_target_s: float = 0.0
+    """Longest a step of stage 0 should take while sequences decode; 0 = as long as it likes."""
     options: dict[str, Any] = {}
     args: dict[str, Any] = {}
 

@@ -12,6 +12,8 @@ class Piece:
     request: str
     start: int
     tokens: tuple[int, ...]
+    decode: bool = False
+    """It is a row that continues the sequence, not a part of what it was opened with."""
 
 
 @dataclass(slots=True, eq=False)
@@ -86,13 +88,18 @@ class FirstStageBatching:
         self._decodes.pop(request, None)
         self._prompts.pop(request, None)
 
-    def next(self) -> list[Piece]:
-        """The next step's pieces, counted as run from now on; at most one per sequence."""
+    def next(self, prompt_tokens: int | None = None) -> list[Piece]:
+        """The next step's pieces, counted as run from now on; at most one per sequence.
+
+        `prompt_tokens`: at most so many of prompts while there are sequences that decode.
+        """
         places = min(self._step_requests, self._step_tokens)
         kept = 1 if self._prompts and (places > 1 or self._owing) else 0
         rows = min(places - kept, self._share())
         pieces = [self._take(request, 1) for request in list(self._decodes)[:rows]]
         room = self._step_tokens - len(pieces)
+        if prompt_tokens is not None and self._share():
+            room = min(room, prompt_tokens)
         for request in list(self._prompts)[: self._step_requests - len(pieces)]:
             if room <= 0:
                 break
@@ -109,13 +116,13 @@ class FirstStageBatching:
 
     def _take(self, request: str, room: int) -> Piece:
         sequence = self._sequences[request]
-        start = sequence.done
+        start, decode = sequence.done, sequence.decoding
         end = start + min(sequence.ready, room)
         sequence.done = end
         self._decodes.pop(request, None)
         self._prompts.pop(request, None)
         self._queue(request)
-        return Piece(request, start, tuple(sequence.tokens[start:end]))
+        return Piece(request, start, tuple(sequence.tokens[start:end]), decode)
 
     def _queue(self, request: str) -> None:
         """Put a sequence where it belongs; one that is queued keeps its turn."""

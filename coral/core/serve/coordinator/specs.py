@@ -20,6 +20,9 @@ from coral.types.stage import InstanceSpec, StageSpec
 CUDA_THREADS = 4
 """CPU threads of a worker whose devices are GPUs."""
 
+STEP_SHARE = 0.9
+"""Of what the decode SLO leaves each stage; the rest is for hops and for steps that take longer than most."""
+
 
 class ServingModel(Struct, frozen=True, kw_only=True):
     """What the config and the model's files say of one model, as its workers need it.
@@ -111,6 +114,7 @@ def layout(
                     max_model_len=model.max_model_len,
                     max_step_tokens=limits[gpu.name].tokens,
                     max_step_requests=limits[gpu.name].requests,
+                    step_target_s=STEP_SHARE * template.slo.decode_s / len(stages),
                     options=model.engine_options,
                     args=model.engine_args,
                 )

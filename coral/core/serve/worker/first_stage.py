@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coral.core.operate.batching import FirstStageBatching
+from coral.core.operate.pace import ChunkPace
 from coral.core.serve.net.channel import Channel, Received
 from coral.core.serve.net.messages.data import Feed
 from coral.core.serve.net.messages.handover import ResumeSequence
@@ -20,6 +21,9 @@ class FirstStage(StageAtWork):
         self._batching = FirstStageBatching(
             step_tokens=spec.max_step_tokens, step_requests=spec.max_step_requests, stages=spec.stages
         )
+        self._pace = ChunkPace(spec.step_target_s)
+        self._ran_of = (0, 0)
+        """Prompt tokens and decode rows of the step that runs."""
         self._prompt: dict[str, int] = {}
 
     @property
@@ -57,13 +61,15 @@ class FirstStage(StageAtWork):
         del self._prompt[request]
 
     def _batch(self) -> list[Chunk]:
-        pieces = self._batching.next()
+        pieces = self._batching.next(self._pace.limit())
+        rows = sum(piece.decode for piece in pieces)
+        self._ran_of = (sum(len(piece.tokens) for piece in pieces) - rows, rows)
         return self._ordered(
             [Chunk(request=p.request, start=p.start, n=len(p.tokens), token_ids=p.tokens) for p in pieces]
         )
 
-    def _ran(self) -> None:
-        pass
+    def _ran(self, seconds: float) -> None:
+        self._pace.ran(*self._ran_of, seconds)
 
     def _known_here(self, request: str, token: int) -> None:
         self._batching.feed(request, token)

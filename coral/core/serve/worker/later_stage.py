@@ -80,7 +80,7 @@ class LaterStage(StageAtWork):
             [Chunk(request=a.request, start=a.start, n=a.n, rows=a.payload.rows) for a in self._running]
         )
 
-    def _ran(self) -> None:
+    def _ran(self, seconds: float) -> None:
         for arrived in self._running:
             self._let_go(arrived.payload.carrier)
         self._running = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -78,8 +79,8 @@ class StageAtWork(ABC):
     def _batch(self) -> list[Chunk]: ...
 
     @abstractmethod
-    def _ran(self) -> None:
-        """The batch has run; what it was made of is no longer needed."""
+    def _ran(self, seconds: float) -> None:
+        """The batch has run in the engine, so long; what it was made of is no longer needed."""
 
     @abstractmethod
     def _known_here(self, request: str, token: int) -> None:
@@ -186,7 +187,9 @@ class StageAtWork(ABC):
         chunks = self._batch()
         if not chunks:
             return
+        began = time.perf_counter()
         result = self._runner.step(chunks)
+        seconds = time.perf_counter() - began
         for chunk in chunks:
             self._open[chunk.request].done = chunk.start + chunk.n
         if self._spec.is_last:
@@ -205,7 +208,7 @@ class StageAtWork(ABC):
                 end = at + sum(part.n for part in parts)
                 self._outlet.rows(to, parts, hidden.dtype, width, data[at * row_bytes : end * row_bytes])
                 at = end
-        self._ran()
+        self._ran(seconds)
 
     def _is_open(self, request: str, attempt: int) -> bool:
         held = self._open.get(request)

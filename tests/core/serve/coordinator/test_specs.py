@@ -92,6 +92,7 @@ def test_what_workers_are_told() -> None:
     assert wide.limit_bytes == 0, "only the memory of CPU devices is the agent's to enforce"
     assert (first.spec.max_step_tokens, wide.spec.max_step_tokens) == (32, 512)
     assert (first.spec.max_step_requests, wide.spec.max_step_requests) == (4, 64)
+    assert first.spec.step_target_s == 0.9 * 1 / 2, "nine tenths of a stage's share of the decode SLO"
     assert made.scheduler_machine == "a"
     assert made.spec.expected_output_tokens == 5
     assert {seat.spec.generation for seat in made.seats} == {3}
