@@ -79,6 +79,10 @@ class Pair:
             instance.serve(seconds / 2)
         self._relay()
 
+    def hand_over(self, request: str, to: KvDestination) -> None:
+        """The prefill leg is told where its KV goes."""
+        self.prefill.send(wire.HandOver(request=request, to=to))
+
     def _relay(self) -> None:
         said = self.prefill.said_of_kv
         while said:
@@ -93,7 +97,7 @@ class Pair:
             if isinstance(message, wire.KvAwaited):
                 self.awaited[message.request] = message.to
                 if self.hands_over and not self._over(message.request):
-                    self.prefill.send(wire.HandOver(request=message.request, to=message.to))
+                    self.hand_over(message.request, message.to)
         for name, request in self.requests.items():
             self._collect(name, request)
 

@@ -35,7 +35,7 @@ def instance(
         instance=name,
         prefix=f"{name}/",
     )
-    return InstanceUnderTest(placement, kv_lease_s=LEASE_S, silence_s=60, grace_s=60)
+    return InstanceUnderTest(placement, kv_lease_s=LEASE_S, silence_s=60, grace_s=900)
 
 
 def request(name: str, prompt: int = 40, output: int = 12) -> GenerateRequest:

@@ -52,7 +52,7 @@ class Instances:
             instance=f"{kind}{depth}",
             prefix=f"{kind}{depth}/",
         )
-        return InstanceUnderTest(placement, start_timeout_s=240, grace_s=120)
+        return InstanceUnderTest(placement, start_timeout_s=240, grace_s=900)
 
 
 @pytest.fixture(scope="module")
