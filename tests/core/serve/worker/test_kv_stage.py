@@ -234,6 +234,27 @@ def test_a_reader_that_takes_nothing_holds_no_block_past_the_lease(make: Callabl
     assert len(writer.channel.sockets) == 1, "the link is cut"
 
 
+def test_a_reader_that_never_gets_to_take_anything_is_given_up_as_well(
+    make: Callable[[str], Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the connection for payloads never comes to stand: there is no credit from the start."""
+    writer, reader = make("p"), make("d")
+    monkeypatch.setattr(writer.channel, "may_send_to", lambda node: False)
+    writer.open(first_token_of(asked("a", 80)), leg="prefill", reserve=81)
+    writer.stage.send_kv(order(asked("a", 80), reader), 0.0)
+    writer.stage.hand_over(2 * LEASE_S)
+    assert not writer.said, "there is nothing to be sent yet"
+    writer.run()
+    writer.stage.hand_over(10 * LEASE_S)
+    writer.stage.hand_over(11 * LEASE_S)
+    assert not writer.said
+    writer.stage.hand_over(11 * LEASE_S + 0.1)
+    (failed,) = writer.said
+    assert isinstance(failed, wire.SequenceFailed)
+    writer.release("a")
+    assert writer.runner.stats().free_blocks == BLOCKS
+
+
 def test_a_link_that_nobody_needs_is_cut_after_a_while(make: Callable[[str], Node]) -> None:
     writer, reader = make("p"), make("d")
     for round_ in range(2):

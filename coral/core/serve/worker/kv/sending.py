@@ -52,7 +52,9 @@ class _Link:
     address: str
     lease_s: float
     moved_s: float
-    """When something was last credited, or first sent after that."""
+    """When something was last credited, or first sent or wanted to be sent after that."""
+    blocked: bool = False
+    """Something is to be sent, and there is no credit (or no connection) for it."""
     under_way: deque[tuple[int, str, Lease]] = field(default_factory=deque)
     """Number of the message, request, lease."""
 
@@ -110,14 +112,22 @@ class KvSending:
     def push(self, computed: Callable[[str], int], now: float) -> bool:
         """Send a message on every stream that has something to send and credit; True where there is more
         of both. `computed`: tokens of a request whose KV is here."""
-        more = False
+        more, blocked = False, set()
         for transfer in list(self._transfers.values()):
             ready = min(computed(transfer.order.request), transfer.known)
             for stream in transfer.streams:
-                if stream.given < ready and self._channel.may_send_to(stream.node.node):
-                    if not self._send(transfer, stream, ready, now):
-                        break
+                if stream.given >= ready:
+                    continue
+                if not self._channel.may_send_to(stream.node.node):
+                    blocked.add(stream.node.node)
+                elif not self._send(transfer, stream, ready, now):
+                    break
+                else:
                     more |= stream.given < ready and self._channel.may_send_to(stream.node.node)
+        for node, link in self._links.items():
+            if node in blocked and not link.blocked and not link.under_way:
+                link.moved_s = now
+            link.blocked = node in blocked
         return more
 
     def settle(self, now: float) -> None:
@@ -129,9 +139,11 @@ class KvSending:
                 link.moved_s = now
             if fault := self._channel.link_fault(node):
                 self._give_up(node, link, f"cannot be reached: {fault}")
-            elif link.under_way and now - link.moved_s > link.lease_s:
+                continue
+            waits = link.blocked or bool(link.under_way)
+            if waits and now - link.moved_s > link.lease_s:
                 self._give_up(node, link, f"has taken no KV for {link.lease_s:g} s")
-            elif not link.under_way and now - link.moved_s > IDLE_S:
+            elif not waits and now - link.moved_s > IDLE_S:
                 self._cut_if_idle(node)
         for transfer in list(self._transfers.values()):
             if all(self._arrived(transfer, stream) for stream in transfer.streams):
