@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coral.types.request import Leg
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -23,6 +25,8 @@ class _Progress:
     prompt: int
     """Tokens it was opened with; what comes after is fed."""
     done: int = 0
+    rests: bool = False
+    """What is next of it comes from elsewhere, or never: it is not among those that decode."""
 
     @property
     def ready(self) -> int:
@@ -31,7 +35,7 @@ class _Progress:
 
     @property
     def decoding(self) -> bool:
-        return self.done >= self.prompt
+        return self.done >= self.prompt and not self.rests
 
 
 class FirstStageBatching:
@@ -65,14 +69,18 @@ class FirstStageBatching:
         """There is something to run."""
         return bool(self._decodes or self._prompts)
 
-    def open(self, request: str, tokens: list[int], reserve: int, *, done: int = 0) -> None:
-        """Start a sequence with all that is known of it; the first `done` tokens need not run."""
-        self._sequences[request] = _Progress(list(tokens), reserve, len(tokens), done)
+    def open(self, request: str, tokens: list[int], reserve: int, *, leg: Leg = "whole") -> None:
+        """Start a sequence with all that is known of it. Of a decode leg that need not run, and it starts
+        when it is fed; a prefill leg ends with it."""
+        done = len(tokens) if leg == "decode" else 0
+        self._sequences[request] = _Progress(list(tokens), reserve, len(tokens), done, leg != "whole")
         self._queue(request)
 
     def feed(self, request: str, token: int) -> None:
         """One more token is known."""
-        self._sequences[request].tokens.append(token)
+        sequence = self._sequences[request]
+        sequence.tokens.append(token)
+        sequence.rests = False
         self._queue(request)
 
     def known(self, request: str) -> int:

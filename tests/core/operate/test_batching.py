@@ -23,6 +23,27 @@ def test_decode_rows_go_first_and_prompts_take_the_rest() -> None:
     assert sizes(batching.next()) == [("a", 1, 1), ("b", 0, 7)]
 
 
+def test_a_decode_leg_starts_when_it_is_fed_after_what_it_need_not_run() -> None:
+    batching = FirstStageBatching(step_tokens=8, step_requests=4)
+    batching.open("a", [1, 2, 3], 100, leg="decode")
+    assert not batching.ready
+    batching.feed("a", 7)
+    assert batching.next() == [Piece("a", 3, (7,), decode=True)]
+
+
+def test_what_waits_for_its_kv_or_hands_it_over_makes_no_prompt_wait() -> None:
+    """Only beside sequences that decode here are chunks of prompts kept small."""
+    batching = FirstStageBatching(step_tokens=64, step_requests=8)
+    batching.open("handing", [1, 2, 3], 4, leg="prefill")
+    batching.open("awaiting", [1, 2, 3], 100, leg="decode")
+    batching.next()
+    batching.open("prompt", list(range(40)), 100)
+    assert sizes(batching.next(prompt_tokens=16)) == [("prompt", 0, 40)]
+    batching.feed("awaiting", 7)
+    batching.open("next", list(range(40)), 100)
+    assert sizes(batching.next(prompt_tokens=16)) == [("awaiting", 3, 1), ("next", 0, 16)]
+
+
 def test_a_long_prompt_delays_a_short_one_by_at_most_one_chunk() -> None:
     batching = FirstStageBatching(step_tokens=8, step_requests=4)
     batching.open("long", list(range(100)), 200)

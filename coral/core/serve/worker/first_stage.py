@@ -46,8 +46,7 @@ class FirstStage(StageAtWork):
         request = message.request
         self._prompt[request.id] = len(request.prompt_ids)
         known = [*request.prompt_ids, *request.generated]
-        done = len(known) if message.leg == "decode" else 0
-        self._batching.open(request.id, known, message.reserve, done=done)
+        self._batching.open(request.id, known, message.reserve, leg=message.leg)
 
     def _resumed(self, message: ResumeSequence) -> None:
         for token in message.tokens:

@@ -225,6 +225,8 @@ def test_a_reader_that_takes_nothing_holds_no_block_past_the_lease(make: Callabl
     writer.stage.hand_over(LEASE_S)
     assert not writer.said
     writer.stage.hand_over(LEASE_S + 1.1)
+    assert not writer.said, "what came while a step ran is looked at first"
+    writer.stage.hand_over(LEASE_S + 1.2)
     failed, released = writer.said
     assert isinstance(failed, wire.SequenceFailed)
     assert (failed.request, failed.reason) == ("b", "d/s0n0 has taken no KV for 5 s")
@@ -249,6 +251,7 @@ def test_a_reader_that_never_gets_to_take_anything_is_given_up_as_well(
     writer.stage.hand_over(11 * LEASE_S)
     assert not writer.said
     writer.stage.hand_over(11 * LEASE_S + 0.1)
+    writer.stage.hand_over(11 * LEASE_S + 0.2)
     (failed,) = writer.said
     assert isinstance(failed, wire.SequenceFailed)
     writer.release("a")

@@ -53,6 +53,8 @@ class _Link:
     lease_s: float
     moved_s: float
     """When something was last credited, or first sent or wanted to be sent after that."""
+    overdue: bool = False
+    """Found past its lease once: whatever came meanwhile is looked at before it is given up."""
     blocked: bool = False
     """Something is to be sent, and there is no credit (or no connection) for it."""
     under_way: deque[tuple[int, str, Lease]] = field(default_factory=deque)
@@ -141,7 +143,8 @@ class KvSending:
                 self._give_up(node, link, f"cannot be reached: {fault}")
                 continue
             waits = link.blocked or bool(link.under_way)
-            if waits and now - link.moved_s > link.lease_s:
+            before, link.overdue = link.overdue, waits and now - link.moved_s > link.lease_s
+            if link.overdue and before:
                 self._give_up(node, link, f"has taken no KV for {link.lease_s:g} s")
             elif not waits and now - link.moved_s > IDLE_S:
                 self._cut_if_idle(node)
