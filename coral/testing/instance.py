@@ -25,7 +25,8 @@ from msgspec import Struct
 from coral.core.serve import instance as scheduler_process
 from coral.core.serve import worker as worker_process
 from coral.core.serve.net import wire
-from coral.core.serve.net.transport import Pull, Router, Unreachable
+from coral.core.serve.net.transport import Unreachable
+from coral.testing.listening import Listening
 from coral.types.hardware import NodeType
 from coral.types.request import FinishReason, GenerateRequest, Leg, Token
 from coral.types.stage import InstanceSpec, StageSpec
@@ -125,8 +126,10 @@ class InstanceUnderTest:
         leave_out: Sequence[str] = (),
         worker_python: str = sys.executable,
         channel: str = "zmq",
+        network: bool = False,
     ) -> None:
-        """`leave_out`: nodes whose worker is never started. `worker_python`: the workers' interpreter."""
+        """`leave_out`: nodes whose worker is never started. `worker_python`: the workers' interpreter.
+        `network`: all sockets are TCP, with keys."""
         first = placement[0][0][0]
         self.spec = InstanceSpec(
             instance=first.instance,
@@ -153,9 +156,9 @@ class InstanceUnderTest:
         self._leave_out = leave_out
         self._worker_python = worker_python
         self._channel = channel
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.control = Router(self._context)
-        self._tokens = Pull(self._context)
+        self.listening = Listening(network=network)
+        self.control = self.listening.router()
+        self._tokens = self.listening.pull()
         self._logs = tempfile.TemporaryDirectory(prefix="coral-instance-")
         self._beaten = 0.0
         self._stats_seen = 0
@@ -172,6 +175,7 @@ class InstanceUnderTest:
             coordinator=self.control.address,
             instance=self.spec.instance,
             generation=self.spec.generation,
+            sockets=self.listening.sockets,
             start_timeout_s=self._start_timeout_s,
             silence_s=self._silence_s,
             grace_s=self._grace_s,
@@ -191,7 +195,7 @@ class InstanceUnderTest:
                 process.wait()
         self.control.close(linger_ms=0)
         self._tokens.close(linger_ms=0)
-        self._context.term()
+        self.listening.close()
         self._logs.cleanup()
 
     @property
@@ -203,6 +207,7 @@ class InstanceUnderTest:
         self, name: str, command: Sequence[str], python: str = sys.executable
     ) -> subprocess.Popen[bytes]:
         env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
+        env |= self.listening.environment
         with (Path(self._logs.name) / name.replace("/", "-")).open("wb") as log:
             return subprocess.Popen([python, *command], stderr=log, env=env, start_new_session=True)
 
@@ -236,7 +241,7 @@ class InstanceUnderTest:
         """What a coordinator does that has been started anew: it takes tokens at another address, and
         knows of no request."""
         self._tokens.close(linger_ms=0)
-        self._tokens = Pull(self._context)
+        self._tokens = self.listening.pull()
         self.ready = None
         self.answers.clear()
         self.send(wire.RunInstance(spec=self.spec, tokens_address=self._tokens.address))
@@ -327,6 +332,7 @@ class InstanceUnderTest:
                             command = worker_process.command(
                                 scheduler=message.address,
                                 node=spec.node,
+                                sockets=self.listening.sockets,
                                 channel=self._channel,
                                 grace_s=self._grace_s,
                             )

@@ -177,22 +177,18 @@ def test_strangers_on_its_sockets_change_nothing(
         wire.Heartbeat(at_s=0.0),
     ]
     held_before = [psutil.Process(process.pid).memory_info().rss for process in roomy.processes]
-    listening = [
-        (one.laddr.ip, one.laddr.port)
-        for process in roomy.processes
-        for one in psutil.Process(process.pid).net_connections("tcp")
-        if one.status == psutil.CONN_LISTEN
-    ]
+    listening = listening_paths(roomy)
     assert len(listening) == len(roomy.processes)
+    assert not any(psutil.Process(one.pid).net_connections("tcp") for one in roomy.processes)
     with zmq.Context() as context:
-        for ip, port in listening:
-            with socket.create_connection((ip, port), timeout=2) as raw, contextlib.suppress(OSError):
+        for path in listening:
+            with connection(path) as raw, contextlib.suppress(OSError):
                 raw.sendall(os.urandom(3000))
-            assert endless_frame(ip, port) < LARGEST, "cut off before it is held"
+            assert endless_frame(path) < LARGEST, "cut off before it is held"
             for identity in (b"stranger", b"\xff\xfe"):
                 with context.socket(zmq.DEALER) as dealer:
                     dealer.identity, dealer.linger = identity, 2000
-                    dealer.connect(f"tcp://{ip}:{port}")
+                    dealer.connect(f"ipc://{path}")
                     for frame in (b"", b"\x01", os.urandom(300), b"\x01" + b"\x91" * 100_000):
                         dealer.send(frame)
                         dealer.send_multipart([frame, frame, frame])
@@ -205,9 +201,27 @@ def test_strangers_on_its_sockets_change_nothing(
         assert psutil.Process(process.pid).memory_info().rss - before < 30 << 20
 
 
-def endless_frame(ip: str, port: int) -> int:
+def listening_paths(instance: InstanceUnderTest) -> set[str]:
+    """The sockets of its processes, in their private folder."""
+    return {
+        str(one.laddr)
+        for process in instance.processes
+        for one in psutil.Process(process.pid).net_connections("unix")
+        if str(one.laddr).startswith(instance.listening.sockets)
+        and not Path(str(one.laddr)).name.startswith("c")
+    }
+
+
+def connection(path: str) -> socket.socket:
+    raw = socket.socket(socket.AF_UNIX)
+    raw.settimeout(5)
+    raw.connect(path)
+    return raw
+
+
+def endless_frame(path: str) -> int:
     """Bytes taken of a ZMTP frame that says it has a terabyte."""
-    with socket.create_connection((ip, port), timeout=5) as raw:
+    with connection(path) as raw:
         greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
         raw.sendall(greeting + b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER")
         raw.recv(64, socket.MSG_WAITALL)

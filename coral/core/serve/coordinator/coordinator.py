@@ -307,6 +307,7 @@ class Coordinator:
             ready.limits,
             {gpu.name: gpu for gpu in ready.gpus},
             coordinator=self._control.address,
+            sockets=str(self._run.sockets),
             plugin_paths=[str(path) for path in config.plugins.paths],
             grace_s=serve.grace,
             start_timeout_s=serve.start_timeout,

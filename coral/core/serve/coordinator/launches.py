@@ -32,6 +32,7 @@ class EngineLaunches:
         gpus: Mapping[str, Gpu],
         *,
         coordinator: str,
+        sockets: str,
         plugin_paths: Sequence[str],
         grace_s: float,
         start_timeout_s: float,
@@ -47,6 +48,7 @@ class EngineLaunches:
         self._limits = limits
         self._gpus = gpus
         self._coordinator = coordinator
+        self._sockets = sockets
         self._plugin_paths = plugin_paths
         self._grace_s = grace_s
         self._channel = channel
@@ -73,6 +75,7 @@ class EngineLaunches:
             coordinator=self._coordinator,
             instance=layout.spec.instance,
             generation=layout.spec.generation,
+            sockets=self._sockets,
             start_timeout_s=self._start_timeout_s,
             grace_s=self._grace_s,
         )
@@ -84,6 +87,7 @@ class EngineLaunches:
             scheduler=scheduler_address,
             node=spec.node,
             plugin_paths=self._plugin_paths,
+            sockets=self._sockets,
             channel=self._channel_of(layout),
             grace_s=self._grace_s,
         )

@@ -56,17 +56,24 @@ class RunFolder:
             ) from error
         try:
             self._sockets = _sockets(self.path)
+            _forget_dead(self._sockets)
         except BaseException:
             self._unlock()
             raise
+
+    @property
+    def sockets(self) -> Path:
+        """Where every process of this machine has its sockets."""
+        return self._sockets
 
     def address(self, name: str) -> str:
         return f"ipc://{self._sockets / name}"
 
     def close(self) -> None:
         """Sockets go, logs stay, another coordinator may come."""
-        for name in SOCKETS:
-            (self._sockets / name).unlink(missing_ok=True)
+        for path in self._sockets.iterdir():
+            if path.is_socket():
+                path.unlink(missing_ok=True)
         if self._sockets != self.path:
             shutil.rmtree(self._sockets, ignore_errors=True)
         if self._passing:
@@ -126,6 +133,14 @@ def _sockets(path: Path) -> Path:
             mend="choose a state.folder with a shorter path: --set state.folder=<folder>",
         )
     return short
+
+
+def _forget_dead(sockets: Path) -> None:
+    """Sockets of schedulers and workers that have ended without closing them; see `net.plane`."""
+    for path in sockets.iterdir():
+        number = path.name[1:]
+        if path.is_socket() and number.isdecimal() and not Path("/proc", number).exists():
+            path.unlink(missing_ok=True)
 
 
 def _prune(logs: Path) -> None:

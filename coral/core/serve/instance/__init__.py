@@ -9,15 +9,17 @@ def command(
     instance: str,
     generation: int,
     host: str = "127.0.0.1",
+    sockets: str = "",
     start_timeout_s: float = 600.0,
     silence_s: float = 8.0,
     grace_s: float = 30.0,
 ) -> tuple[str, ...]:
     """Arguments after the interpreter (`-m coral.core.serve.instance …`) that start a scheduler.
 
-    `coordinator` is the coordinator's control address, `host` the address this process binds for its
-    workers. A worker silent for `silence_s` seconds is dead; workers get `start_timeout_s` to appear,
-    load and connect; a coordinator silent for `grace_s` ends the instance.
+    `coordinator` is the coordinator's control address, `host` the pinned address of its machine, `sockets`
+    the private folder of its sockets where it has no keys (see `net.plane`). A worker silent for `silence_s`
+    seconds is dead; workers get `start_timeout_s` to appear, load and connect; a coordinator silent for
+    `grace_s` ends the instance.
     """
     return (
         "-m",
@@ -30,6 +32,8 @@ def command(
         str(generation),
         "--host",
         host,
+        "--sockets",
+        sockets,
         "--start-timeout",
         str(start_timeout_s),
         "--silence",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 
 from coral.core.serve.instance.scheduler import Scheduler, SchedulerArguments
 from coral.core.serve.lifeline import tie_to_parent
+from coral.core.serve.net.keys import ProcessKeys
 
 
 def main() -> int:
@@ -16,7 +18,8 @@ def main() -> int:
     parser.add_argument("--coordinator", required=True, help="the coordinator's control address")
     parser.add_argument("--instance", required=True, help="this instance's id")
     parser.add_argument("--generation", type=int, required=True)
-    parser.add_argument("--host", default="127.0.0.1", help="address to bind for workers")
+    parser.add_argument("--host", default="127.0.0.1", help="address of this machine")
+    parser.add_argument("--sockets", default="", help="folder of its sockets where it has no keys")
     parser.add_argument("--start-timeout", type=float, default=600.0, help="seconds for all workers to load")
     parser.add_argument("--silence", type=float, default=8.0, help="seconds after which a worker is dead")
     parser.add_argument("--grace", type=float, default=30.0, help="seconds to wait for a silent coordinator")
@@ -30,6 +33,8 @@ def main() -> int:
             instance=given.instance,
             generation=given.generation,
             host=given.host,
+            sockets=given.sockets,
+            keys=ProcessKeys.taken(os.environ),
             start_timeout_s=given.start_timeout,
             silence_s=given.silence,
             grace_s=given.grace,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
 
 import zmq
 
+from coral.core.serve.net.plane import Plane
 from coral.core.serve.net.transport import Congested, Router, Unreachable
 from coral.core.serve.net.wire import AnyMessage, Heartbeat, Message, Shutdown, WorkerFailed
 from coral.core.serve.worker.beat import SUFFIX
@@ -33,8 +35,8 @@ class NodeLost(Exception):
 class Nodes:
     """Every node dials twice: for control, and, from a thread of its own, for heartbeats."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], host: str, silence_s: float) -> None:
-        self._router = Router(context, f"tcp://{host}:*")
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], plane: Plane, silence_s: float) -> None:
+        self._router = Router(context, plane.address(f"s{os.getpid()}"), keys=plane.server)
         self.strangers = 0
         """Messages of peers that are no nodes of this instance."""
         self._silence_s = silence_s

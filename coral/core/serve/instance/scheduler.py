@@ -19,6 +19,8 @@ from coral.core.serve.instance.nodes import NodeLost, Nodes
 from coral.core.serve.instance.outgoing import Outgoing
 from coral.core.serve.instance.startup import Startup
 from coral.core.serve.net import wire
+from coral.core.serve.net.keys import ProcessKeys
+from coral.core.serve.net.plane import Plane
 from coral.core.serve.net.transport import Dealer
 from coral.types.reservation import ReservationRule
 from coral.types.stage import EngineStats, InstanceSpec
@@ -39,6 +41,8 @@ class SchedulerArguments:
     instance: str
     generation: int
     host: str = "127.0.0.1"
+    sockets: str = ""
+    keys: ProcessKeys | None = None
     start_timeout_s: float = 600.0
     silence_s: float = 8.0
     grace_s: float = 30.0
@@ -49,12 +53,16 @@ class Scheduler:
         self._arguments = arguments
         self._instance = arguments.instance
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._plane = plane = Plane(
+            self._context, arguments.keys, host=arguments.host, sockets=arguments.sockets
+        )
         self._coordinator = Dealer(
             self._context,
             arguments.coordinator,
             identity=identity(arguments.instance, arguments.generation),
+            keys=plane.coordinator,
         )
-        self._nodes = Nodes(self._context, arguments.host, arguments.silence_s)
+        self._nodes = Nodes(self._context, plane, arguments.silence_s)
         self._spec: InstanceSpec | None = None
         self._tokens_address = ""
         self._startup: Startup | None = None
@@ -88,6 +96,7 @@ class Scheduler:
             self._nodes.shut_down(self._why or "the scheduler ends")
             self._nodes.close()
             self._coordinator.close()
+            self._plane.close()
             self._context.term()
         log.info("%s ends: %s", self._instance, self._why)
         return self._exit

@@ -13,10 +13,11 @@ import msgspec
 import zmq
 
 from coral.core.serve.net.address import parted
+from coral.core.serve.net.curve import CurveClient, dial
 from coral.core.serve.net.messages.data import Credit
 from coral.core.serve.net.messages.handover import Kv
 from coral.core.serve.net.paths import Paths, SendPath, open_path
-from coral.core.serve.net.transport import LINGER_MS, CurveClient
+from coral.core.serve.net.transport import LINGER_MS
 from coral.core.serve.net.wire import decode, encode
 from coral.errors import ProtocolError
 from coral.types.stage import Buffer
@@ -73,10 +74,8 @@ class KvLinks:
             socket = self._context.socket(zmq.DEALER)
             socket.identity = name.encode()
             socket.linger = LINGER_MS
-            if self._keys is not None:
-                self._keys.secure(socket)
             place, paths_address = parted(address)
-            socket.connect(place)
+            dial(socket, place, self._keys)
             path, opening = open_path(self._paths, paths_address, "", 0, name)
             if path is not None:
                 socket.send(encode(opening), zmq.NOBLOCK)

@@ -8,9 +8,10 @@ import zmq
 
 from coral.core.serve.net.address import parted
 from coral.core.serve.net.channel import ChannelBroken
+from coral.core.serve.net.curve import CurveClient, dial
 from coral.core.serve.net.messages.data import Credit, FedToken, Feed, Rows, RowsPart
 from coral.core.serve.net.paths import Paths, SendPath, open_path
-from coral.core.serve.net.transport import HIGH_WATER, LINGER_MS, CurveClient
+from coral.core.serve.net.transport import HIGH_WATER, LINGER_MS
 from coral.core.serve.net.wire import decode, encode
 from coral.errors import ProtocolError
 from coral.types.stage import Buffer
@@ -69,10 +70,8 @@ class Peers:
             socket.identity = self._node.encode()
             socket.linger = LINGER_MS
             socket.sndhwm = socket.rcvhwm = HIGH_WATER
-            if self._keys is not None:
-                self._keys.secure(socket)
             place, paths_address = parted(address)
-            socket.connect(place)
+            dial(socket, place, self._keys)
             path, opening = open_path(
                 self._paths, paths_address, self._instance, self._generation, self._node
             )

@@ -11,10 +11,10 @@ on `fd`) call `drain` until it returns nothing.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 import zmq
 
+from coral.core.serve.net.curve import CurveClient, CurveServer, bind, dial
 from coral.core.serve.net.wire import AnyMessage, Message, decode, encode
 from coral.errors import CoralError, ProtocolError
 
@@ -35,46 +35,14 @@ class Unreachable(CoralError):
     """A ROUTER knows no peer of that name (never connected, or its connection is gone)."""
 
 
-@dataclass(frozen=True, slots=True)
-class CurveServer:
-    """Keys (Z85) of a binding socket; its clients are authenticated by an authenticator."""
-
-    public: bytes
-    secret: bytes
-
-    def secure(self, socket: zmq.Socket[bytes]) -> None:
-        socket.curve_server = True
-        socket.curve_publickey, socket.curve_secretkey = self.public, self.secret
-
-
-@dataclass(frozen=True, slots=True)
-class CurveClient:
-    """Keys (Z85) of a connecting socket, and the public key of the server it dials."""
-
-    public: bytes
-    secret: bytes
-    server: bytes
-
-    def secure(self, socket: zmq.Socket[bytes]) -> None:
-        socket.curve_serverkey = self.server
-        socket.curve_publickey, socket.curve_secretkey = self.public, self.secret
-
-
-Keys = CurveServer | CurveClient | None
-
-
 class Endpoint:
     """What every wrapper shares: the bounded socket, its backlog, its counters."""
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], kind: int, keys: Keys, high_water: int
-    ) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], kind: int, high_water: int) -> None:
         self.socket = context.socket(kind)
         self.socket.linger = LINGER_MS
         self.socket.sndhwm = self.socket.rcvhwm = high_water
         self.socket.maxmsgsize = LARGEST
-        if keys is not None:
-            keys.secure(self.socket)
         self.malformed = 0
         """Frames dropped because they are no message of this protocol."""
         self._backlog: deque[list[bytes]] = deque()
@@ -169,9 +137,9 @@ class Dealer(_Sends, _Receives):
         keys: CurveClient | None = None,
         high_water: int = HIGH_WATER,
     ) -> None:
-        super().__init__(context, zmq.DEALER, keys, high_water)
+        super().__init__(context, zmq.DEALER, high_water)
         self.socket.identity = identity.encode()
-        self.socket.connect(address)
+        dial(self.socket, address, keys)
 
 
 class Push(_Sends):
@@ -185,23 +153,23 @@ class Push(_Sends):
         keys: CurveClient | None = None,
         high_water: int = HIGH_WATER,
     ) -> None:
-        super().__init__(context, zmq.PUSH, keys, high_water)
-        self.socket.connect(address)
+        super().__init__(context, zmq.PUSH, high_water)
+        dial(self.socket, address, keys)
 
 
 class Pull(_Receives):
-    """Binds; `address` says where."""
+    """Binds."""
 
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        bind: str = "tcp://127.0.0.1:*",
+        address: str,
         *,
         keys: CurveServer | None = None,
         high_water: int = HIGH_WATER,
     ) -> None:
-        super().__init__(context, zmq.PULL, keys, high_water)
-        self.socket.bind(bind)
+        super().__init__(context, zmq.PULL, high_water)
+        bind(self.socket, address, keys)
 
 
 class Router(Endpoint):
@@ -210,15 +178,15 @@ class Router(Endpoint):
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        bind: str = "tcp://127.0.0.1:*",
+        address: str,
         *,
         keys: CurveServer | None = None,
         high_water: int = HIGH_WATER,
     ) -> None:
-        super().__init__(context, zmq.ROUTER, keys, high_water)
+        super().__init__(context, zmq.ROUTER, high_water)
         self.socket.router_mandatory = True
         self.socket.router_handover = True
-        self.socket.bind(bind)
+        bind(self.socket, address, keys)
 
     def send(self, peer: str, message: Message) -> None:
         """Raises Unreachable where nobody is connected under that name."""

@@ -15,13 +15,15 @@ import zmq
 from coral.core.serve.net.address import joined
 from coral.core.serve.net.arrivals import LINK, Arrivals
 from coral.core.serve.net.channel import ChannelBroken, Received, ReceivedKv
+from coral.core.serve.net.curve import CurveClient, CurveServer
+from coral.core.serve.net.curve import bind as bind_socket
 from coral.core.serve.net.kv_links import KV_WINDOW, KvLinks
 from coral.core.serve.net.messages.data import Credit, Feed, OpenPath, Rows
 from coral.core.serve.net.messages.handover import Kv
 from coral.core.serve.net.paths import Paths
 from coral.core.serve.net.payload import LARGEST_PAYLOAD, fault, kv_bytes, kv_fault, rows_bytes
 from coral.core.serve.net.peers import WINDOW, Peers
-from coral.core.serve.net.transport import HIGH_WATER, LINGER_MS, CurveClient, CurveServer
+from coral.core.serve.net.transport import HIGH_WATER, LINGER_MS
 from coral.core.serve.net.wire import decode, encode
 from coral.errors import ProtocolError
 from coral.types.stage import Buffer, HiddenRows
@@ -42,7 +44,7 @@ class _Incoming:
 
 
 class ZmqChannel:
-    """`bind`, for example `tcp://127.0.0.1:*`, is where peers reach this node."""
+    """`bind`, for example `ipc:///run/w1`, is where peers reach this node."""
 
     def __init__(
         self,
@@ -63,9 +65,7 @@ class ZmqChannel:
         self._router.sndhwm = self._router.rcvhwm = HIGH_WATER
         self._router.maxmsgsize = LARGEST_PAYLOAD
         self._router.router_mandatory = True
-        if server_keys is not None:
-            server_keys.secure(self._router)
-        self._router.bind(bind)
+        bind_socket(self._router, bind, server_keys)
         self._senders: Collection[str] | None = None
         self._in: dict[str, _Incoming] = {}
         self._paths = paths

@@ -11,14 +11,16 @@ def command(
     node: str,
     plugin_paths: Sequence[str] = (),
     host: str = "127.0.0.1",
+    sockets: str = "",
     channel: str = "zmq",
     grace_s: float = 30.0,
 ) -> tuple[str, ...]:
     """Arguments after the interpreter (`-m coral.core.serve.worker …`) that start a worker.
 
     `scheduler` is the address in `SchedulerHello`, `node` its id in the `InstanceSpec`, `plugin_paths`
-    are one-file plugins beside the config, `host` the address its data socket binds, `channel` how
-    payloads go (`zmq`, `gloo`, `nccl`). A scheduler silent for `grace_s` seconds ends the worker.
+    are one-file plugins beside the config, `host` the pinned address of its machine, `sockets` the private
+    folder of its sockets where it has no keys (see `net.plane`), `channel` how payloads go (`zmq`, `gloo`,
+    `nccl`). A scheduler silent for `grace_s` seconds ends the worker.
     """
     paths = [argument for path in plugin_paths for argument in ("--plugin-path", path)]
     return (
@@ -30,6 +32,8 @@ def command(
         node,
         "--host",
         host,
+        "--sockets",
+        sockets,
         "--channel",
         channel,
         "--grace",

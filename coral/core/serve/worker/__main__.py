@@ -10,6 +10,7 @@ import sys
 from typing import NoReturn
 
 from coral.core.serve.lifeline import tie_to_parent
+from coral.core.serve.net.keys import ProcessKeys
 from coral.core.serve.worker.process import WorkerArguments, WorkerProcess
 
 
@@ -17,7 +18,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m coral.core.serve.worker")
     parser.add_argument("--scheduler", required=True, help="address of the instance's scheduler")
     parser.add_argument("--node", required=True, help="this node's id")
-    parser.add_argument("--host", default="127.0.0.1", help="address to bind for other workers")
+    parser.add_argument("--host", default="127.0.0.1", help="address of this machine")
+    parser.add_argument("--sockets", default="", help="folder of its sockets where it has no keys")
     parser.add_argument("--channel", choices=("zmq", "gloo", "nccl"), default="zmq", help="of payloads")
     parser.add_argument("--plugin-path", action="append", default=[], help="a one-file plugin")
     parser.add_argument("--grace", type=float, default=30.0, help="seconds to wait for a silent scheduler")
@@ -32,6 +34,8 @@ def main() -> int:
             node=given.node,
             plugin_paths=tuple(given.plugin_path),
             host=given.host,
+            sockets=given.sockets,
+            keys=ProcessKeys.taken(os.environ),
             channel=given.channel,
             grace_s=given.grace,
             step_limit_s=given.step_limit,

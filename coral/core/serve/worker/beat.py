@@ -10,6 +10,7 @@ import time
 
 import zmq
 
+from coral.core.serve.net.curve import CurveClient
 from coral.core.serve.net.transport import Dealer
 from coral.core.serve.net.wire import Heartbeat, Shutdown, WorkerFailed
 
@@ -32,6 +33,7 @@ class Beat(threading.Thread):
         self,
         context: zmq.Context[zmq.Socket[bytes]],
         scheduler: str,
+        keys: CurveClient | None,
         node: str,
         *,
         grace_s: float,
@@ -40,6 +42,7 @@ class Beat(threading.Thread):
         super().__init__(name="beat", daemon=True)
         self._context = context
         self._scheduler = scheduler
+        self._keys = keys
         self._node = node
         self._grace_s = grace_s
         self._step_limit_s = step_limit_s
@@ -53,7 +56,7 @@ class Beat(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        socket = Dealer(self._context, self._scheduler, identity=self._node + SUFFIX)
+        socket = Dealer(self._context, self._scheduler, identity=self._node + SUFFIX, keys=self._keys)
         heard = time.monotonic()
         patience_s = min(self._grace_s, FIRST_CONTACT_S)
         leave_at = float("inf")

@@ -13,8 +13,10 @@ import zmq
 
 from coral.core.plugins import load_plugins
 from coral.core.serve.net.channel import Channel, ReceivedKv
+from coral.core.serve.net.keys import ProcessKeys
 from coral.core.serve.net.messages.data import FedToken, Rows, RowsPart, Tokens
 from coral.core.serve.net.paths import Paths
+from coral.core.serve.net.plane import Plane
 from coral.core.serve.net.torch_groups import maker
 from coral.core.serve.net.transport import Dealer, Push
 from coral.core.serve.net.wire import (
@@ -61,6 +63,8 @@ class WorkerArguments:
     node: str
     plugin_paths: tuple[str, ...] = ()
     host: str = "127.0.0.1"
+    sockets: str = ""
+    keys: ProcessKeys | None = None
     channel: str = "zmq"
     """How payloads go between workers: `zmq`, `gloo`, `nccl`."""
     grace_s: float = 30.0
@@ -72,14 +76,23 @@ class WorkerProcess:
         self._node = arguments.node
         self._plugin_paths = arguments.plugin_paths
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._control = Dealer(self._context, arguments.scheduler, identity=arguments.node)
+        self._plane = plane = Plane(
+            self._context, arguments.keys, host=arguments.host, sockets=arguments.sockets
+        )
+        self._control = Dealer(self._context, arguments.scheduler, identity=arguments.node, keys=plane.client)
         paths = None if arguments.channel == "zmq" else Paths(maker(arguments.channel, arguments.host))
         self._channel: Channel = ZmqChannel(
-            self._context, node=arguments.node, bind=f"tcp://{arguments.host}:*", paths=paths
+            self._context,
+            node=arguments.node,
+            bind=plane.address(f"w{os.getpid()}"),
+            server_keys=plane.server,
+            client_keys=plane.client,
+            paths=paths,
         )
         self._beat = Beat(
             self._context,
             arguments.scheduler,
+            plane.client,
             arguments.node,
             grace_s=arguments.grace_s,
             step_limit_s=arguments.step_limit_s,
@@ -247,7 +260,8 @@ class WorkerProcess:
             if address == self._tokens_address:
                 return
             self._tokens.close(linger_ms=0)
-        self._tokens, self._tokens_address = Push(self._context, address), address
+        self._tokens = Push(self._context, address, keys=self._plane.coordinator)
+        self._tokens_address = address
 
     def _send_stats(self) -> None:
         if self._runner is not None:
@@ -287,4 +301,5 @@ class WorkerProcess:
         if self._tokens is not None:
             self._tokens.close()
         self._control.close()
+        self._plane.close()
         self._context.term()

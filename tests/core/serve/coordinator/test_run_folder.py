@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -118,3 +119,17 @@ def test_a_deployment_keeps_its_name_when_its_folder_moves_or_is_deleted(tmp_pat
     assert deployment_name(one) == name
     (tmp_path / "three").mkdir()
     assert deployment_name(tmp_path / "three") != name
+
+
+def test_sockets_of_processes_that_have_ended_are_forgotten(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    alive, dead = run.sockets / f"w{os.getpid()}", run.sockets / f"s{2**23}"
+    for path in (alive, dead):
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(str(path))
+    run._unlock()  # as if killed
+    again = RunFolder(tmp_path)
+    assert alive.exists()
+    assert not dead.exists()
+    again.close()
+    assert not alive.exists(), "it ends last"

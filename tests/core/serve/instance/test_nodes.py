@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import zmq
 
 from coral.core.serve.instance.nodes import NodeLost, Nodes
+from coral.core.serve.net.plane import Plane
 from coral.core.serve.net.transport import Dealer
 from coral.core.serve.net.wire import Heartbeat, Tokens, WorkerFailed
 from coral.testing.waiting import wait_until
 
 
-def test_a_node_that_is_gone_when_it_is_told_something_has_said_why() -> None:
+def test_a_node_that_is_gone_when_it_is_told_something_has_said_why(tmp_path: Path) -> None:
     with zmq.Context() as context:
-        nodes = Nodes(context, "127.0.0.1", silence_s=5.0)
+        nodes = Nodes(context, Plane(context, None, host="", sockets=str(tmp_path)), silence_s=5.0)
         worker = Dealer(context, nodes.address, identity="s0n0")
         nodes.joined("s0n0", time.monotonic())
         worker.send(Tokens(instance="i", node="s0n0", tokens=()))

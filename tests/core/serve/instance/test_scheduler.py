@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import zmq
@@ -30,7 +31,7 @@ def heard(take: Callable[[], list[wire.AnyMessage]], kind: type[M], within_s: fl
     raise AssertionError(f"no {kind.__name__} within {within_s:g} s")
 
 
-def test_a_worker_that_dials_before_the_coordinator_has_spoken_is_told_what_to_load() -> None:
+def test_a_worker_that_dials_before_the_coordinator_has_spoken_is_told_what_to_load(tmp_path: Path) -> None:
     placement = stages(cuts=(4,), nodes=(1,), engine="mock")
     spec = InstanceSpec(
         instance="instance",
@@ -42,8 +43,10 @@ def test_a_worker_that_dials_before_the_coordinator_has_spoken_is_told_what_to_l
         max_model_len=64,
     )
     with zmq.Context() as context:
-        control = Router(context)
-        command = scheduler_process.command(coordinator=control.address, instance="instance", generation=1)
+        control = Router(context, f"ipc://{tmp_path}/control")
+        command = scheduler_process.command(
+            coordinator=control.address, instance="instance", generation=1, sockets=str(tmp_path)
+        )
         process = subprocess.Popen([sys.executable, *command], stderr=subprocess.DEVNULL)
         try:
             from_scheduler = lambda: [message for _, message in control.drain()]  # noqa: E731

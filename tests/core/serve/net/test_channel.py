@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import zmq
@@ -22,11 +23,11 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
 
 
 @pytest.fixture
-def make(context: zmq.Context[zmq.Socket[bytes]]) -> Iterator[Made]:
+def make(context: zmq.Context[zmq.Socket[bytes]], tmp_path: Path) -> Iterator[Made]:
     made: list[ZmqChannel] = []
 
     def channel(node: str, *, instance: str = "i", generation: int = 1, window: int = 8) -> ZmqChannel:
-        one = ZmqChannel(context, node=node, bind="tcp://127.0.0.1:*", window=window)
+        one = ZmqChannel(context, node=node, bind=f"ipc://{tmp_path}/{len(made)}", window=window)
         one.join(instance, generation)
         made.append(one)
         return one

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -25,11 +26,11 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
 
 
 @pytest.fixture
-def make(context: zmq.Context[zmq.Socket[bytes]]) -> Iterator[Made]:
+def make(context: zmq.Context[zmq.Socket[bytes]], tmp_path: Path) -> Iterator[Made]:
     made: list[ZmqChannel] = []
 
-    def channel(node: str, instance: str, *, bind: str = "tcp://127.0.0.1:*") -> ZmqChannel:
-        one = ZmqChannel(context, node=node, bind=bind, kv_window=3)
+    def channel(node: str, instance: str, *, bind: str = "") -> ZmqChannel:
+        one = ZmqChannel(context, node=node, bind=bind or f"ipc://{tmp_path}/{len(made)}", kv_window=3)
         one.join(instance, 1)
         made.append(one)
         return one

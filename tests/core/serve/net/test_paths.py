@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import zmq
@@ -35,7 +36,10 @@ def violations() -> list[str]:
 
 @pytest.fixture(params=["strict", "gloo"])
 def make(
-    request: pytest.FixtureRequest, context: zmq.Context[zmq.Socket[bytes]], violations: list[str]
+    request: pytest.FixtureRequest,
+    context: zmq.Context[zmq.Socket[bytes]],
+    violations: list[str],
+    tmp_path: Path,
 ) -> Iterator[Made]:
     made: list[ZmqChannel] = []
     network: dict[str, StrictPair] = {}
@@ -48,7 +52,12 @@ def make(
             pytest.importorskip("torch")
             means = torch_maker("gloo", "127.0.0.1")
         one = ZmqChannel(
-            context, node=node, bind="tcp://127.0.0.1:*", window=window, kv_window=4, paths=Paths(means)
+            context,
+            node=node,
+            bind=f"ipc://{tmp_path}/{len(made)}",
+            window=window,
+            kv_window=4,
+            paths=Paths(means),
         )
         one.join(instance, 1)
         made.append(one)

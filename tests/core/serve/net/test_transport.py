@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -22,12 +23,13 @@ Context = zmq.Context[zmq.Socket[bytes]]
 class Sockets:
     """Makes endpoints and closes them."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.context: Context = zmq.Context()
         self._made: list[Endpoint] = []
 
     def router(self) -> Router:
-        return self._keep(Router(self.context))
+        return self._keep(Router(self.context, self._address()))
 
     def dealer(self, address: str) -> Dealer:
         return self._keep(Dealer(self.context, address, identity="node"))
@@ -35,8 +37,11 @@ class Sockets:
     def push(self, address: str, high_water: int = 1000) -> Push:
         return self._keep(Push(self.context, address, high_water=high_water))
 
-    def pull(self, bind: str = "tcp://127.0.0.1:*") -> Pull:
-        return self._keep(Pull(self.context, bind))
+    def pull(self, address: str = "") -> Pull:
+        return self._keep(Pull(self.context, address or self._address()))
+
+    def _address(self) -> str:
+        return f"ipc://{self.folder}/{len(self._made)}"
 
     def _keep(self, endpoint: E) -> E:
         self._made.append(endpoint)
@@ -49,8 +54,8 @@ class Sockets:
 
 
 @pytest.fixture
-def sockets() -> Iterator[Sockets]:
-    sockets = Sockets()
+def sockets(tmp_path: Path) -> Iterator[Sockets]:
+    sockets = Sockets(tmp_path)
     yield sockets
     sockets.close()
 

@@ -33,10 +33,10 @@ LEASE_S = 5.0
 class Node:
     """A stage at work with its channel; what it says is kept."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], spec: StageSpec) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], spec: StageSpec, bind: str) -> None:
         self.spec = spec
         self.runner = load_plugins(()).load_stage(spec)
-        self.channel = ZmqChannel(context, node=spec.node, bind="tcp://127.0.0.1:*", kv_window=4)
+        self.channel = ZmqChannel(context, node=spec.node, bind=bind, kv_window=4)
         self.channel.join(spec.instance, spec.generation)
         self.stage = FirstStage(spec, self.runner, self, self.channel)
         self.said: list[wire.Message] = []
@@ -103,7 +103,7 @@ class Node:
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[[str], Node]]:
+def make(tmp_path: Path) -> Iterator[Callable[[str], Node]]:
     folder = make_tiny("mistral", CACHE / "tiny" / "mistral")
     made: list[Node] = []
     with zmq.Context() as context:
@@ -121,7 +121,7 @@ def make() -> Iterator[Callable[[str], Node]]:
                 instance=name,
                 prefix=f"{name}/",
             )
-            made.append(Node(context, stage[0]))
+            made.append(Node(context, stage[0], f"ipc://{tmp_path}/{len(made)}"))
             return made[-1]
 
         yield node
