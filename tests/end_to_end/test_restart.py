@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coral.testing.processes import alive
-from coral.testing.system import PROGRAM, ServingSystem, coral_serve
+from coral.testing.restarts import Runs, Stream, all_free, loads, pids, running
+from coral.testing.system import PROGRAM, coral_serve
 from coral.testing.tiny import make_tiny
 from coral.testing.waiting import wait_until
 
@@ -80,46 +79,6 @@ def config(tiny: Path, state: Path, tmp_path: Path) -> dict[str, Any]:
     }
 
 
-class Runs:
-    """One coordinator after another on the same state folder; whatever happens, nothing outlives the test."""
-
-    def __init__(self, config: dict[str, Any], folder: Path) -> None:
-        self.config = config
-        self.systems: list[ServingSystem] = []
-        self._folder = folder
-
-    def start(self) -> ServingSystem:
-        folder = self._folder / f"run{len(self.systems)}"
-        folder.mkdir()
-        self.systems.append(ServingSystem(self.config, folder))
-        return self.systems[-1]
-
-    def kill(self) -> None:
-        """kill -9 of the newest coordinator."""
-        self.systems[-1].process.kill()
-        self.systems[-1].process.wait(10)
-
-    @property
-    def config_path(self) -> Path:
-        return self.systems[-1].log_path.with_name("coral.yaml")
-
-    def processes(self) -> dict[int, str]:
-        return {pid: line for one in self.systems for pid, line in one.processes().items()}
-
-    def wait_gone(self, within_s: float = 10.0) -> None:
-        wait_until(lambda: not self.processes(), within_s, f"the end of {self.processes()}")
-
-
-@contextmanager
-def running(config: dict[str, Any], folder: Path) -> Iterator[Runs]:
-    runs = Runs(config, folder)
-    try:
-        yield runs
-    finally:
-        for one in runs.systems:
-            one.kill_all()
-
-
 @pytest.fixture
 def runs(config: dict[str, Any], tmp_path: Path) -> Iterator[Runs]:
     with running(config, tmp_path) as made:
@@ -130,67 +89,13 @@ def body(**more: Any) -> dict[str, Any]:
     return {"model": "tiny", "prompt": "Hello there", "max_tokens": 12, "temperature": 0, **more}
 
 
-def pids(state: dict[str, Any]) -> set[int]:
-    """Of agents, and of the schedulers and workers of all instances that have not ended."""
-    living = [one for one in state["instances"] if one["state"] not in ("gone", "failed")]
-    nodes = [n for i in living for s in i["stages"] for n in s["nodes"]]
-    return (
-        {one["agent_pid"] for one in state["machines"] if one["state"] == "joined"}
-        | {instance["scheduler"]["pid"] for instance in living}
-        | {node["pid"] for node in nodes}
-    )
-
-
-def loads(state: dict[str, Any]) -> dict[str, tuple[float, int]]:
-    """Seconds and bytes of loading, by node."""
-    return {
-        node["node"]: (node["engine"]["load_seconds"], node["engine"]["bytes_read"])
-        for instance in state["instances"]
-        for stage in instance["stages"]
-        for node in stage["nodes"]
-    }
-
-
-def all_free(system: ServingSystem) -> bool:
-    nodes = [n for i in system.status()["instances"] for s in i["stages"] for n in s["nodes"]]
-    engines = [node.get("engine", {"requests": 1}) for node in nodes]
-    return all(e["requests"] == 0 and e["free_blocks"] == e["total_blocks"] for e in engines)
-
-
-class Stream(threading.Thread):
-    """A client that reads a stream to its end, however it ends. `whole`: the end was as it should be."""
-
-    def __init__(self, system: ServingSystem, tokens: int) -> None:
-        super().__init__(daemon=True)
-        self.text = b""
-        self.whole = False
-        self.ended = False
-        self._host = (system.url or "").removeprefix("http://")
-        self._body = json.dumps(body(max_tokens=tokens, stream=True))
-        self.start()
-
-    def run(self) -> None:
-        connection = http.client.HTTPConnection(self._host, timeout=60)
-        try:
-            connection.request("POST", "/v1/completions", self._body, {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            while part := answer.read1(4096):
-                self.text += part
-            self.whole = self.text.endswith(b"data: [DONE]\n\n")
-        except (OSError, http.client.HTTPException):
-            self.whole = False
-        finally:
-            connection.close()
-            self.ended = True
-
-
 def test_a_killed_coordinator_is_followed_by_one_that_takes_over_what_runs(runs: Runs) -> None:
     old = runs.start()
     old.wait_ready()
     expected = old.post("/v1/completions", body())[1]["choices"]
     wait_until(lambda: all_free(old), 10)
     before = old.status()
-    streams = [Stream(old, 1500) for _ in range(6)]
+    streams = [Stream(old, body(max_tokens=1500)) for _ in range(6)]
     wait_until(lambda: all(one.text.count(b"data:") > 3 for one in streams), 20)
     runs.kill()
     wait_until(lambda: all(one.ended for one in streams), 20, "the end of all streams")
@@ -326,6 +231,92 @@ def test_without_its_store_everything_is_found_through_the_clouds_and_given_back
     assert new.post("/v1/completions", body())[0] == 200
     assert new.stop() == 0
     runs.wait_gone()
+
+
+def test_killed_while_an_instance_drains(runs: Runs) -> None:
+    """What drains has lost its clients with the coordinator, and ends; its successor goes on."""
+    runs.config["engine"]["cost"]["overhead_s"] = 0.08
+    old = runs.start()
+    old.wait_ready()
+    [was] = old.status()["instances"]
+    runs.kill()
+    runs.config["engine"]["cost"]["token_s"] = 2e-6
+    runs.config["engine"]["load"] = "2s"
+    runs.config["serve"]["drain_timeout"] = "60s"
+    two = runs.start()
+    two.wait(lambda: two.get("/ready")[0] == 200, 60, "readiness")
+    stream = Stream(two, body(max_tokens=2000))
+    two.wait(lambda: stream.text.count(b"data:") > 3, 20, "the stream")
+    two.wait(
+        lambda: "draining" in [one["state"] for one in two.status()["instances"] if one["id"] == was["id"]],
+        60,
+        "the draining of the old instance",
+    )
+    runs.kill()
+    wait_until(lambda: stream.ended, 20)
+    three = runs.start()
+    three.wait_ready()
+    assert f"{was['id']} of an earlier run is ended: it was draining" in three.log()
+    three.wait(lambda: not alive(was["scheduler"]["pid"]), 30, "the end of the old instance")
+    assert three.post("/v1/completions", body())[0] == 200
+    assert three.stop() == 0
+    runs.wait_gone()
+
+
+def test_a_full_disk_is_said_and_serving_goes_on_also_over_a_restart(runs: Runs) -> None:
+    """No file of the coordinator's may grow: a worker's death is survived, and so is the coordinator's."""
+    old = runs.start()
+    old.wait_ready()
+    resource.prlimit(old.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    [was] = old.status()["instances"]
+    os.kill(was["stages"][0]["nodes"][0]["pid"], signal.SIGKILL)
+    old.wait(
+        lambda: [one["state"] for one in old.status()["instances"] if one["id"] != was["id"]] == ["ready"],
+        60,
+        "the successor",
+    )
+    assert old.post("/v1/completions", body())[0] == 200
+    said = [entry["text"] for entry in old.status()["journal"] if entry["fault"]]
+    assert any("cannot be written" in text and "serving goes on" in text for text in said), said
+    runs.kill()
+    new = runs.start()
+    new.wait_ready()
+    assert new.post("/v1/completions", body())[0] == 200
+    new.wait(lambda: workers_of(runs) <= pids(new.status()), 30, "the end of what nobody knows")
+    assert new.stop() == 0
+    runs.wait_gone()
+
+
+def workers_of(runs: Runs) -> set[int]:
+    return {pid for pid, line in runs.processes().items() if "coral.core.serve.worker --" in line}
+
+
+def test_weights_of_a_real_engine_stay_loaded(config: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the torch engine needs torch")
+    del config["models"][0]["shape"]
+    config["models"][0]["max_model_len"] = 512
+    config["engine"] = {"use": "torch", "step_tokens": 256}
+    config["clouds"][0]["machines"] = [{"name": "one", "memory": "3GiB", "price": 1, "count": 1}]
+    with running(config, tmp_path) as runs:
+        old = runs.start()
+        old.wait_ready(180)
+        expected = old.post("/v1/completions", body(ignore_eos=True))[1]["choices"]
+        wait_until(lambda: all_free(old), 20)
+        before = old.status()
+        streams = [Stream(old, body(max_tokens=480, ignore_eos=True)) for _ in range(3)]
+        wait_until(lambda: all(one.text.count(b"data:") > 2 for one in streams), 30)
+        runs.kill()
+        wait_until(lambda: all(one.ended for one in streams), 20, "the end of all streams")
+        new = runs.start()
+        new.wait(lambda: new.get("/ready")[0] == 200, 90, "readiness")
+        code, answer = new.post("/v1/completions", body(ignore_eos=True))
+        assert (code, answer["choices"]) == (200, expected)
+        new.wait(lambda: all_free(new), 20, "freeing of what the lost requests held")
+        new.wait(lambda: pids(new.status()) == pids(before), 20, "the same processes")
+        assert loads(new.status()) == loads(before)
+        assert all(read > 0 for _, read in loads(before).values()), "it had read weights"
+        assert new.stop() == 0
+        runs.wait_gone()
 
 
 def test_processes_that_died_in_between_are_noticed_and_followed(runs: Runs) -> None:

@@ -226,7 +226,7 @@ class Instances:
                 self._journal.say(
                     "instance", f"{one.id} {how} after {seconds:.1f} s, KV for {ready.kv_tokens:,} tokens"
                 )
-            self._step(one, InstanceEvent.READY)
+                self._step(one, InstanceEvent.READY)  # else it says so again: it had said hello twice
 
     def made_progress(self, instance: str, text: str) -> None:
         if (one := self._all.get(instance)) is not None and one.progress != text:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coral.core.serve.agent.log import BoundedLog
+from coral.core.serve.lifeline import tie_to_parent
 from coral.core.serve.process_tree import descendants
 
 END_GRACE_S = 3.0
@@ -37,6 +38,7 @@ class SideProcess:
                 stderr=asyncio.subprocess.PIPE,
                 start_new_session=True,
                 limit=LINE_BYTES,
+                preexec_fn=tie_to_parent,  # also where we are killed before it can look who its parent is
             )
         except BaseException:
             bounded.close()
