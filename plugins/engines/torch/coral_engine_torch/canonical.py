@@ -47,23 +47,27 @@ def export(
 ) -> KvPiece:
     """Tokens `[a, b)` of these layers; of a windowed layer what later tokens may still attend to."""
     start, end = tokens
+    by_low: dict[int, list[HeldLayer]] = {}
+    for held in layers:
+        low = max(start, min(end, end - held.window + 1)) if held.window else start
+        by_low.setdefault(low, []).append(held)
     sections = []
-    for layer, place, window in layers:
-        low = max(start, min(end, end - window + 1)) if window else start
+    for low, group in by_low.items():
         slots = _slots(cache, blocks, low, end)
-        k = _rows(cache.keys(place)).index_select(0, slots)
-        v = _rows(cache.values(place)).index_select(0, slots)
-        sections.append(
-            KvSection(
-                layer=layer,
-                kind="window" if window else "full",
-                dtype=name_of(cache.dtype),
-                shape=(end - low, k.shape[1], k.shape[2]),
-                token_start=low,
-                k=to_buffer(k),
-                v=to_buffer(v),
+        rows = cache.read([held.place for held in group], slots).cpu()  # one copy from the device for all
+        for held, (k, v) in zip(group, rows, strict=True):
+            sections.append(
+                KvSection(
+                    layer=held.layer,
+                    kind="window" if held.window else "full",
+                    dtype=name_of(cache.dtype),
+                    shape=(end - low, k.shape[1], k.shape[2]),
+                    token_start=low,
+                    k=to_buffer(k),
+                    v=to_buffer(v),
+                )
             )
-        )
+    sections.sort(key=lambda section: section.layer)
     return KvPiece(request=request, tokens=end, sections=tuple(sections))
 
 
@@ -88,17 +92,18 @@ def load(
     places = {held.layer: held for held in layers}
     sections = [section for piece in pieces for section in piece.sections if section.layer in places]
     _check(cache, places, sections, first, tokens)
+    alike: dict[tuple[int, int, tuple[int, int, int], str], list[KvSection]] = {}
     for section in sections:
-        count, heads, width = section.shape
-        if not count:
-            continue
-        slots = _slots(cache, blocks, section.token_start, section.token_start + count)
-        place, what = places[section.layer].place, f"KV of layer {section.layer}"
-        part = torch.empty(count, heads, width, dtype=dtype_of(section.dtype))
-        span = slice(section.head_start, section.head_start + heads)
-        for target, data in ((cache.keys(place), section.k), (cache.values(place), section.v)):
-            fill(part, data, what)
-            _rows(target)[slots, span] = part.to(target.device, target.dtype)
+        key = (section.token_start, section.head_start, section.shape, section.dtype)
+        alike.setdefault(key, []).append(section)
+    for (start, head, shape, dtype), group in alike.items():
+        data = torch.empty(len(group), 2, *shape, dtype=dtype_of(dtype))
+        for part, section in zip(data, group, strict=True):
+            fill(part[0], section.k, f"K of layer {section.layer}")
+            fill(part[1], section.v, f"V of layer {section.layer}")
+        slots = _slots(cache, blocks, start, start + shape[0])
+        held = [places[section.layer].place for section in group]
+        cache.write(held, slots, slice(head, head + shape[1]), data.to(slots.device, cache.dtype))
     return tokens
 
 
@@ -132,10 +137,6 @@ def _check(
                 f"KV of layer {layer}: tokens or heads are missing in [{low}, {tokens})",
                 mend="import the pieces of all layers and heads together",
             )
-
-
-def _rows(cache: Tensor) -> Tensor:
-    return cache.view(-1, *cache.shape[2:])
 
 
 def _slots(cache: KvCache, blocks: Sequence[int], low: int, high: int) -> Tensor:

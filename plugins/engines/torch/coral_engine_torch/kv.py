@@ -90,6 +90,34 @@ class KvCache:
     def values(self, layer: int) -> Tensor:
         return self._data[layer, 1]
 
+    def read(self, layers: Sequence[int], slots: Tensor) -> Tensor:
+        """A copy `[layers, 2 (k, v), slots, kv_heads, head_dim]`; slots count tokens over all blocks."""
+        rows = self._rows(layers)
+        if rows is not None:
+            return rows.index_select(2, slots)
+        return self._slots()[self._index(layers, slots)]
+
+    def write(self, layers: Sequence[int], slots: Tensor, heads: slice, data: Tensor) -> None:
+        """`data` `[layers, 2 (k, v), slots, heads, head_dim]` of some of the heads, on the cache's device."""
+        rows = self._rows(layers)
+        if rows is not None and data.shape[3] == rows.shape[3]:
+            rows.index_copy_(2, slots, data)
+        else:
+            self._slots()[(*self._index(layers, slots), heads)] = data
+
+    def _slots(self) -> Tensor:
+        return self._data.view(*self._data.shape[:2], -1, *self._data.shape[4:])
+
+    def _rows(self, layers: Sequence[int]) -> Tensor | None:
+        """The slots of these layers where they follow one another; no copy."""
+        follow = list(layers) == list(range(layers[0], layers[0] + len(layers)))
+        return self._slots()[layers[0] : layers[0] + len(layers)] if follow else None
+
+    def _index(self, layers: Sequence[int], slots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        device = self._data.device
+        which, pair = torch.tensor(layers, device=device), torch.arange(2, device=device)
+        return which[:, None, None], pair[None, :, None], slots[None, None, :]
+
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """On a CPU zero pages that the kernel hands out when they are first written, not all at load."""
