@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -153,8 +154,8 @@ def overlap(prefill: InstanceUnderTest, tokens: int, chunk: int, repeats: int) -
     last = prefill.spec.stages[-1][0][0]
     layers = last.layers_total
     last_chunk = (tokens - 1) % chunk + 1
-    with zmq.Context() as context:
-        channel = ZmqChannel(context, node="recorder/s0n0", bind="tcp://127.0.0.1:*")
+    with tempfile.TemporaryDirectory(prefix="coral-kv-") as folder, zmq.Context() as context:
+        channel = ZmqChannel(context, node="recorder/s0n0", bind=f"ipc://{folder}/recorder")
         channel.join("recorder", 1)
         node = KvNode(node="recorder/s0n0", first_layer=0, end_layer=layers, address=channel.address)
         to = KvDestination(instance="recorder", generation=1, attempt=0, nodes=(node,))
