@@ -2,7 +2,7 @@
 
     python -m benchmarks.chaos --json --engine mock
     python -m benchmarks.chaos --json --engine torch
-    python -m benchmarks.chaos --json --scenario stage | aborts | starts
+    python -m benchmarks.chaos --json --scenario harsh | stage | aborts | starts
 
 Each runs the real `coral serve` and speaks to its front door over HTTP. The last line is one JSON object.
 """

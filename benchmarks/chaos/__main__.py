@@ -15,6 +15,7 @@ from benchmarks.chaos import scenarios
 
 SCENARIOS: dict[str, Callable[[Path, scenarios.Given], dict[str, Any]]] = {
     "churn": scenarios.churn,
+    "harsh": scenarios.harsh,
     "stage": scenarios.stage,
     "aborts": scenarios.aborts,
     "starts": scenarios.starts,
@@ -27,6 +28,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
     parser.add_argument("--scenario", choices=tuple(SCENARIOS), default="churn")
     parser.add_argument("--engine", choices=("mock", "torch"), default="mock")
+    parser.add_argument("--disaggregate", action="store_true", help="prefill and decode apart")
     parser.add_argument("--scale", type=float, default=1.0, help="share of requests, acts and seconds")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="folder for the system's files; a temporary one otherwise")
@@ -35,12 +37,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="coral-chaos-") as scratch:
         folder = given.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        chosen = scenarios.Given(engine=given.engine, scale=given.scale, seed=given.seed)
+        chosen = scenarios.Given(
+            engine=given.engine, scale=given.scale, seed=given.seed, disaggregate=given.disaggregate
+        )
         found = SCENARIOS[given.scenario](folder, chosen)
     record = {
         "benchmark": "chaos",
         "scenario": given.scenario,
         "engine": given.engine,
+        "disaggregate": given.disaggregate,
         "seed": given.seed,
         **found,
         "whole_s": round(time.monotonic() - began, 1),

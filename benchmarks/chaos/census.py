@@ -1,4 +1,4 @@
-"""Who lives: the schedulers and workers of a system, as /proc lists them, by their command lines."""
+"""Who lives: the processes of a system, as /proc lists them, by their command lines."""
 
 from __future__ import annotations
 
@@ -12,16 +12,27 @@ from msgspec import Struct
 
 LOOK_S = 0.1
 
-Role = Literal["scheduler", "worker"]
+Role = Literal["scheduler", "worker", "agent", "planner", "warmed"]
+MODULES: dict[str, tuple[Role, str]] = {
+    "coral.core.serve.instance": ("scheduler", "--instance"),
+    "coral.core.serve.worker": ("worker", "--node"),
+    "coral.core.serve.agent": ("agent", "--machine"),
+    "coral.core.serve.planner": ("planner", "--coordinator"),
+}
+"""By module: its role, and the argument that names it."""
 
 
 class Person(Struct, frozen=True, kw_only=True):
-    """A process of an instance. `node` is a worker's own id, a scheduler's instance."""
+    """`name`: a worker's node, a scheduler's instance, an agent's machine."""
 
     pid: int
     role: Role
-    instance: str
-    node: str
+    name: str
+
+    @property
+    def instance(self) -> str:
+        """Of a scheduler or worker."""
+        return self.name.partition("/")[0]
 
 
 class Census(threading.Thread):
@@ -54,43 +65,39 @@ class Census(threading.Thread):
                     self._living[pid] = person
                     self.seen.add(person)
 
-    def living(self, role: Role | None = None) -> list[Person]:
+    def living(self, role: str = "") -> list[Person]:
         """By pid, so that a seeded choice among as many is the same choice."""
         with self._lock:
             return sorted(
-                (one for one in self._living.values() if role in (None, one.role)), key=lambda one: one.pid
+                (one for one in self._living.values() if role in ("", one.role)), key=lambda one: one.pid
             )
 
-    def kill(self, person: Person) -> bool:
-        """kill -9; False where it is no longer there."""
+    def send(self, person: Person, number: signal.Signals) -> bool:
+        """False where it is no longer there."""
         if self._ask(person.pid) != person:
             return False
         try:
-            os.kill(person.pid, signal.SIGKILL)
+            os.kill(person.pid, number)
         except ProcessLookupError:
             return False
         return True
 
     def _ask(self, pid: int) -> Person | None:
         try:
-            words = (
-                Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode(errors="replace").split("\0")
-            )
-            if words[1:2] != ["-m"] or not words[2:]:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode(errors="replace")
+            person = _person(pid, line.split("\0"))
+            if person is None or self._mark not in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 return None
-            if words[2] == "coral.core.serve.instance":
-                instance = _after(words, "--instance")
-                person = Person(pid=pid, role="scheduler", instance=instance, node=instance)
-            elif words[2] == "coral.core.serve.worker":
-                node = _after(words, "--node")
-                person = Person(pid=pid, role="worker", instance=node.partition("/")[0], node=node)
-            else:
-                return None
-            marked = self._mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except (FileNotFoundError, ProcessLookupError):
             return None
-        return person if marked else None
+        return person
 
 
-def _after(words: list[str], name: str) -> str:
-    return words[words.index(name) + 1] if name in words[:-1] else ""
+def _person(pid: int, words: list[str]) -> Person | None:
+    if words[0] == "coral-warmed":
+        return Person(pid=pid, role="warmed", name=words[-1])
+    if words[1:2] != ["-m"] or len(words) < 3 or words[2] not in MODULES:
+        return None
+    role, argument = MODULES[words[2]]
+    name = words[words.index(argument) + 1] if argument in words[:-1] else ""
+    return Person(pid=pid, role=role, name=name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,13 +15,27 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from benchmarks.chaos.asks import Answer, Ask
-from benchmarks.chaos.census import Census, Role
+from benchmarks.chaos.census import Census, Person
 from benchmarks.chaos.client import Client, Outcome
 from benchmarks.chaos.wanted import Layout
 from benchmarks.chaos.world import World
 from coral.testing import waiting
 
-Act = Literal["add", "remove", "kill worker", "kill scheduler"]
+Act = Literal[
+    "add",
+    "remove",
+    "kill worker",
+    "kill scheduler",
+    "kill agent",
+    "kill planner",
+    "kill warmed",
+    "stop worker",
+    "stop scheduler",
+    "pause worker",
+    "pause scheduler",
+]
+"""What is stopped (SIGSTOP) stays so; what is paused goes on soon."""
+PAUSE_S = 2.0
 LEAST = 3
 """Instances that are wanted at any time."""
 APART_S = 2.5
@@ -28,27 +43,19 @@ APART_S = 2.5
 
 
 class Churn(Struct, frozen=True, kw_only=True):
-    """What happens to instances, in an order drawn by `seed`, while requests are served.
+    """How often each act is done while requests are served, in an order drawn by `seed`.
 
     Requests come at random moments of `seconds` and acts evenly over them; where that is 0, `at_a_time`
     requests are kept in flight, and acts are spread evenly over their ends.
     """
 
-    add: int = 0
-    remove: int = 0
-    kill_workers: int = 0
-    kill_schedulers: int = 0
+    acts: Mapping[Act, int]
     seconds: float = 0.0
     at_a_time: int = 12
     seed: int = 0
 
-    def acts(self) -> list[Act]:
-        acts: list[Act] = [
-            *["add"] * self.add,  # type: ignore[list-item]
-            *["remove"] * self.remove,  # type: ignore[list-item]
-            *["kill worker"] * self.kill_workers,  # type: ignore[list-item]
-            *["kill scheduler"] * self.kill_schedulers,  # type: ignore[list-item]
-        ]
+    def in_order(self) -> list[Act]:
+        acts = [act for act, count in self.acts.items() for _ in range(count)]
         random.Random(self.seed).shuffle(acts)
         return acts
 
@@ -63,7 +70,8 @@ class Monkey:
         self._churn = churn
         self._draw = random.Random(churn.seed + 1)
         self._changed: dict[tuple[int, int], float] = {}
-        self.killed: Counter[Role] = Counter()
+        self.killed: Counter[str] = Counter()
+        self.stopped = 0
 
     @property
     def wanted(self) -> int:
@@ -71,23 +79,29 @@ class Monkey:
 
     async def run(self, progress: Callable[[], float]) -> None:
         """`progress` goes from 0 to 1."""
-        acts = self._churn.acts()
+        acts = self._churn.in_order()
         for number, act in enumerate(acts):
             await waiting.until(partial(_reached, progress, (number + 0.5) / len(acts)), 3600.0, act)
             await self._do(act)
 
     async def _do(self, act: Act) -> None:
-        match act:
-            case "add":
+        match act.split():
+            case ["add"]:
                 self._change(+1)
-            case "remove":
+            case ["remove"]:
                 while self.wanted <= LEAST:  # a later addition comes first
                     self._change(+1)
                 self._change(-1)
-            case "kill worker":
-                await self._kill("worker")
-            case "kill scheduler":
-                await self._kill("scheduler")
+            case ["kill", role]:
+                await self._signal(role, signal.SIGKILL)
+                self.killed[role] += 1
+            case ["stop", role]:
+                await self._signal(role, signal.SIGSTOP)
+                self.stopped += 1
+            case ["pause", role]:
+                person = await self._signal(role, signal.SIGSTOP)
+                later = asyncio.get_running_loop().call_later
+                later(PAUSE_S, self._census.send, person, signal.SIGCONT)
 
     def _change(self, by: int) -> None:
         """One more or less of a layout that has not been changed the other way just before: a plan made of
@@ -104,13 +118,14 @@ class Monkey:
         self._changed[index, by] = now
         self._world.want(self._wanted)
 
-    async def _kill(self, role: Role) -> None:
-        """Somebody, as soon as there is somebody."""
+    async def _signal(self, role: str, number: signal.Signals) -> Person:
+        """To somebody, as soon as there is somebody."""
         while True:
             living = self._census.living(role)
-            if living and self._census.kill(self._draw.choice(living)):
-                self.killed[role] += 1
-                return
+            if living:
+                person = self._draw.choice(living)
+                if self._census.send(person, number):
+                    return person
             await asyncio.sleep(0.05)
 
 
@@ -175,21 +190,20 @@ async def churned(
         await client.close()
         await asyncio.to_thread(census.stop)
     changes = Counter((one.before, one.after) for one in world.changes()[before:])
-    ended = Counter(one.instance for one in census.seen if one.role == "scheduler")
+    seen = {one.instance for one in census.seen if one.role == "scheduler"}
     requests = system.status()["requests"]
     return {
         **told(outcomes, asks, expected),
         "retried": requests["moved"],
         "instances_added": changes["placed", "loading"],
-        "instances_removed": changes["draining", "gone"],
+        "instances_removed": sum(count for (_, after), count in changes.items() if after == "gone"),
         "instances_failed": sum(count for (_, after), count in changes.items() if after == "failed"),
         "instances_at_the_end": monkey.wanted,
-        "instances_seen": len(ended),
+        "instances_seen": len(seen),
         "killed": sum(monkey.killed.values()),
-        "killed_workers": monkey.killed["worker"],
-        "killed_schedulers": monkey.killed["scheduler"],
-        "pids": len({one.pid for one in census.seen}),
-        "processes": len(census.seen),
+        "killed_roles": dict(monkey.killed),
+        "stopped": monkey.stopped,
+        "pids": len({one.pid for one in census.seen if one.role in ("scheduler", "worker")}),
         "seconds": round(seconds, 1),
         "settled_after_s": round(settled - seconds, 1),
     }

@@ -29,6 +29,7 @@ def config(
     machine: Mapping[str, Any] = {},
     step_s: float = 0.01,
     every_s: float = 1.0,
+    disaggregate: bool = False,
     use: Mapping[str, Any] = {},
     serve: Mapping[str, Any] = {},
 ) -> dict[str, Any]:
@@ -52,7 +53,14 @@ def config(
             "planner": {"use": "wanted", "file": str(folder / "wanted.json"), "machines": machines},
         },
         "plugins": {"paths": [str(PLUGIN)]},
-        "serve": {"http": "127.0.0.1:0", "grace": 20, "drain_timeout": 30, "max_inflight": 4096, **serve},
+        "serve": {
+            "http": "127.0.0.1:0",
+            "grace": 20,
+            "drain_timeout": 30,
+            "max_inflight": 4096,
+            "disaggregate": disaggregate,
+            **serve,
+        },
         "state": {"folder": str(folder / "state")},
     }
 
