@@ -48,6 +48,17 @@ def test_the_core_declares_no_more_than_the_worker_set(bare_python: Path) -> Non
     assert set(out.split()) == WORKER_SET - {"coral-llm", "coral-engine-mock"}
 
 
+def test_a_channel_that_needs_torch_is_refused_where_there_is_none(bare_python: Path) -> None:
+    placement = stages(cuts=(2, 6), nodes=(1, 1), engine="mock")
+    with InstanceUnderTest(placement, worker_python=str(bare_python), channel="gloo") as instance:
+        instance.wait(lambda: instance.failed is not None, 60, "failed")
+        assert instance.failed is not None
+        assert "the channel gloo needs torch" in instance.failed.reason
+        assert "serve: {channel: zmq}" in instance.failed.reason
+        for process in instance.processes:
+            assert process.wait(20) is not None
+
+
 def test_workers_of_the_bare_install_serve(bare_python: Path) -> None:
     placement = stages(cuts=(2, 6), nodes=(1, 2), engine="mock")
     request = GenerateRequest(

@@ -41,18 +41,29 @@ class Instances:
 
     def _instance(self, kind: str, depth: int, folder: Path, block_size: int) -> InstanceUnderTest:
         cuts, nodes = (PREFILL if kind == "p" else DECODE)[depth]
-        placement = stages(
-            cuts=cuts,
-            nodes=nodes,
-            engine="torch",
-            source=str(folder),
-            options={"block_size": block_size, "kv_blocks": 1600 // block_size},
-            max_model_len=512,
-            step_tokens=32,
-            instance=f"{kind}{depth}",
-            prefix=f"{kind}{depth}/",
-        )
-        return InstanceUnderTest(placement, start_timeout_s=240, grace_s=900)
+        return made(f"{kind}{depth}", cuts, nodes, folder, block_size)
+
+
+def made(
+    name: str,
+    cuts: tuple[int, ...],
+    nodes: tuple[int, ...],
+    folder: Path,
+    block_size: int,
+    channel: str = "zmq",
+) -> InstanceUnderTest:
+    placement = stages(
+        cuts=cuts,
+        nodes=nodes,
+        engine="torch",
+        source=str(folder),
+        options={"block_size": block_size, "kv_blocks": 1600 // block_size},
+        max_model_len=512,
+        step_tokens=32,
+        instance=name,
+        prefix=f"{name}/",
+    )
+    return InstanceUnderTest(placement, start_timeout_s=240, grace_s=900, channel=channel)
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +98,26 @@ def test_pipelines_of_different_depth_hand_over_and_go_on_with_the_same_tokens(
     assert {name: answer.tokens for name, answer in answers.items()} == tokens
     pair.settled()
     assert pair.handed == set(tokens)
+
+
+def test_rows_and_kv_over_gloo_give_the_same_tokens(
+    folder: Path, expected: tuple[list[GenerateRequest], dict[str, list[int]]]
+) -> None:
+    """Within an instance of stages 1-2-1, and from there to one of other cuts and blocks."""
+    asked, tokens = expected
+    with (
+        made("pg", (1, 3, 4), (1, 2, 1), folder, 4, channel="gloo") as prefill,
+        made("dg", (3, 4), (1, 1), folder, 8, channel="gloo") as decode,
+    ):
+        for instance in (prefill, decode):
+            instance.wait_ready(240)
+        whole = prefill.generate(asked, late=4)
+        assert {name: answer.tokens for name, answer in whole.items()} == tokens
+        pair = Pair(prefill, decode)
+        answers = pair.generate([msgspec.structs.replace(one, id=f"{one.id}h") for one in asked])
+        assert {name.removesuffix("h"): answer.tokens for name, answer in answers.items()} == tokens
+        pair.settled()
+        assert pair.handed == {f"{name}h" for name in tokens}
 
 
 SAMPLED = {

@@ -63,6 +63,7 @@ class Path(ABC):
             if closed:
                 communicator.abort()
                 return
+            log.info("%s stands", self._thread.name)
             self.ready = True
             self._wake()
             self._work(communicator)

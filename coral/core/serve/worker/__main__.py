@@ -11,7 +11,9 @@ from typing import NoReturn
 
 from coral.core.serve.lifeline import tie_to_parent
 from coral.core.serve.net.keys import ProcessKeys
+from coral.core.serve.net.routable import own_address
 from coral.core.serve.worker.process import WorkerArguments, WorkerProcess
+from coral.errors import CoralError
 
 
 def main() -> int:
@@ -28,14 +30,15 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     tie_to_parent()
+    host = own_address(given.host, what=f"the machine of node {given.node}", alone=True)
     return WorkerProcess(
         WorkerArguments(
             scheduler=given.scheduler,
             node=given.node,
             plugin_paths=tuple(given.plugin_path),
-            host=given.host,
             sockets=given.sockets,
             keys=ProcessKeys.taken(os.environ),
+            host=host,
             channel=given.channel,
             grace_s=given.grace,
             step_limit_s=given.step_limit,
@@ -53,4 +56,9 @@ def leave(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    leave(main())
+    try:
+        status = main()
+    except CoralError as error:
+        logging.getLogger("coral.worker").error("%s", error)
+        status = 1
+    leave(status)

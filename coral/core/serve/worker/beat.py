@@ -48,6 +48,8 @@ class Beat(threading.Thread):
         self._step_limit_s = step_limit_s
         self._quit = threading.Event()
         self.ended = ""
+        self.introduced = False
+        """The scheduler knows of this worker, and answers. Set by the main thread."""
         self.step_since = 0.0
         """Monotonic start of the step that runs now; 0 between steps. Set by the main thread."""
 
@@ -66,7 +68,9 @@ class Beat(threading.Thread):
                 self._quit.wait(BEAT_S)
                 messages = socket.drain()
                 now = time.monotonic()
-                if messages:
+                if not self.introduced:
+                    heard = now
+                elif messages:
                     heard, patience_s = now, self._grace_s
                 for message in messages:
                     if isinstance(message, Shutdown) and not self.ended:

@@ -80,15 +80,6 @@ class WorkerProcess:
             self._context, arguments.keys, host=arguments.host, sockets=arguments.sockets
         )
         self._control = Dealer(self._context, arguments.scheduler, identity=arguments.node, keys=plane.client)
-        paths = None if arguments.channel == "zmq" else Paths(maker(arguments.channel, arguments.host))
-        self._channel: Channel = ZmqChannel(
-            self._context,
-            node=arguments.node,
-            bind=plane.address(f"w{os.getpid()}"),
-            server_keys=plane.server,
-            client_keys=plane.client,
-            paths=paths,
-        )
         self._beat = Beat(
             self._context,
             arguments.scheduler,
@@ -96,6 +87,15 @@ class WorkerProcess:
             arguments.node,
             grace_s=arguments.grace_s,
             step_limit_s=arguments.step_limit_s,
+        )
+        self._beat.start()  # what comes may take long: it imports torch
+        self._channel: Channel = ZmqChannel(
+            self._context,
+            node=arguments.node,
+            bind=plane.address(f"w{os.getpid()}"),
+            server_keys=plane.server,
+            client_keys=plane.client,
+            paths=self._paths(arguments.channel, arguments.host),
         )
         self._poller = zmq.Poller()
         self._poller.register(self._control.socket, zmq.POLLIN)
@@ -116,9 +116,24 @@ class WorkerProcess:
         self._connected_at = 0.0
         self._waited_s = 0.0
 
+    def _paths(self, channel: str, host: str) -> Paths | None:
+        """What payloads go by; None where they go with their headers. Raises CoralError where this process
+        lacks what the channel needs; the scheduler has been told then."""
+        if channel == "zmq":
+            return None
+        try:
+            return Paths(maker(channel, host))
+        except CoralError as error:
+            self._control.send(WorkerFailed(node=self._node, reason=str(error)))
+            self._beat.stop()
+            self._control.close()
+            self._plane.close()
+            self._context.term()
+            raise
+
     def run(self) -> int:
         """Until told to end, orphaned or failed. The exit status: 0 when told to end."""
-        self._beat.start()
+        self._beat.introduced = True
         self._control.send(WorkerHello(node=self._node, pid=os.getpid(), data_address=self._channel.address))
         try:
             while not self._ending and not self._beat.ended:

@@ -300,3 +300,114 @@ def test_threads_end_with_their_channel(make: Made) -> None:
     while threading.active_count() > before:
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@strict
+def test_who_has_no_path_sends_payloads_with_their_headers(
+    make: Made, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
+    """Rows and KV between one that has paths and one that has none, both ways."""
+    with_paths = make("to")
+    without = ZmqChannel(context, node="a", bind="tcp://127.0.0.1:*")
+    without.join("i", 1)
+    try:
+        with_paths.connect({"a": without.address})
+        without.connect({"to": with_paths.address})
+        until(lambda: not (with_paths.unreached or without.unreached), with_paths, without)
+        for sender, to, receiver in ((without, "to", with_paths), (with_paths, "a", without)):
+            sender.send_rows(to, [part(2)], "float32", 3, rows(2, 3, 7))
+            (got,) = gather(receiver, 1, sender)
+            assert isinstance(got, Received)
+            assert got.rows is not None
+            assert bytes(got.rows.data) == rows(2, 3, 7)
+            sender.link({to: receiver.address})
+            header, frames = kv(0, 4, 4)
+            sender.send_kv(to, header, frames)
+            (taken,) = gather(receiver, 1, sender)
+            assert isinstance(taken, ReceivedKv)
+            assert [bytes(frame) for frame in taken.frames] == frames
+    finally:
+        without.close()
+
+
+@strict
+def test_a_link_whose_other_end_never_comes_says_so_and_can_be_made_anew(make: Made) -> None:
+    receiver, sender = make("to"), make("a", instance="other", patience_s=0.2)
+    sender.link({"to": receiver.address})
+    until(lambda: bool(sender.link_fault("to")))
+    assert not sender.may_send_to("to")
+    sender.unlink("to")
+    sender.link({"to": receiver.address})
+    assert sender.link_fault("to") == ""
+    until(lambda: sender.may_send_to("to"), receiver)
+
+
+@strict
+def test_paths_of_links_whose_sender_has_gone_are_given_up(
+    make: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a word: nothing was under way that could have broken."""
+    monkeypatch.setattr("coral.core.serve.net.zmq_channel.PROBE_S", 0.1)
+    receiver, gone, stays = make("to"), make("a", instance="other"), make("b", instance="other")
+    for sender in (gone, stays):
+        sender.link({"to": receiver.address})
+    until(lambda: gone.may_send_to("to") and stays.may_send_to("to"), receiver)
+    before = threading.active_count()
+    gone.close()
+    until(lambda: threading.active_count() == before - 2, receiver)
+    header, frames = kv(0, 4, 4)
+    stays.send_kv("to", header, frames)
+    (got,) = gather(receiver, 1, stays)
+    assert isinstance(got, ReceivedKv)
+    receiver.done(got.header)
+    time.sleep(0.3)
+    until(lambda: stays.kv_credited("to") == 1, receiver, stays)
+    assert stays.malformed == 0, "what it was last told is told again"
+
+
+@strict
+def test_more_paths_than_are_kept_cost_the_least_recently_used(
+    make: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coral.core.serve.net.arrivals.MOST", 2)
+    receiver = make("to")
+    first, second, third = (make(name, instance="other") for name in ("a", "b", "c"))
+    for sender in (first, second):
+        sender.link({"to": receiver.address})
+        until(lambda sender=sender: sender.may_send_to("to"), receiver)  # type: ignore[misc]
+    header, frames = kv(0, 4, 4)
+    first.send_kv("to", header, frames)
+    gather(receiver, 1, first)
+    third.link({"to": receiver.address})
+    until(lambda: third.may_send_to("to"), receiver)
+    for sender in (first, third):
+        sender.send_kv("to", header, frames)
+        gather(receiver, 1, sender)
+    second.send_kv("to", header, frames)
+    until(lambda: receiver.malformed == 1 or bool(second.link_fault("to")), receiver, second)
+
+
+@strict
+def test_a_path_that_fails_in_a_way_of_its_own_breaks_the_channel(
+    make: Made, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> bytes:
+        raise MemoryError("no room")
+
+    receiver, sender = make("to"), make("a")
+    connect(sender, "to", receiver)
+    monkeypatch.setattr("coral.testing.communicators.StrictEnd.recv", fails)
+    sender.send_rows("to", [part(1)], "float32", 2, rows(1, 2, 1))
+    with pytest.raises(ChannelBroken, match="gets nothing more from a: MemoryError"):
+        until(lambda: False, receiver)
+
+
+@strict
+def test_a_path_is_opened_by_nobody_but_who_sends_here(make: Made) -> None:
+    receiver, sender, stranger, old = make("to"), make("a"), make("b"), make("a2", instance="another")
+    receiver.connect({}, senders=("a",))
+    for one in (sender, stranger, old):
+        one.connect({"to": receiver.address})
+    until(lambda: not sender.unreached and receiver.malformed == 2, receiver, sender)
+    assert stranger.unreached == ["to"]
+    assert old.unreached == ["to"]
