@@ -21,8 +21,9 @@ class RouteRequest(Struct, frozen=True, kw_only=True):
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
-    """An instance that could take the request. `weight` is its throughput as planned, corrected by
-    what is measured; `running` and `waiting` are requests there now; `free_kv` a fraction of its KV."""
+    """An instance that could take the request now. `weight` is its throughput as planned, in requests
+    per second whatever its phase, corrected by what is measured; `running` and `waiting` are requests
+    there now; `free_kv` a fraction of its KV."""
 
     id: str
     weight: float
@@ -32,7 +33,8 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 
 class Router(Protocol):
-    """Built once per model and called directly: no plugin machinery on the request path."""
+    """Built once per model, and once more for its decode legs where prefill and decode are apart; called
+    directly: no plugin machinery on the request path."""
 
     def pick(self, request: RouteRequest, among: Sequence[Candidate], now: float) -> Candidate:
         """One of `among` (never empty). `now` is monotonic seconds."""

@@ -287,6 +287,8 @@ def test_where_the_only_instance_dies_the_request_waits_for_its_successor(system
     wait_until(lambda: system.status()["requests"]["in_flight"] == 1, 10)
     os.kill(instance["stages"][-1]["nodes"][0]["pid"], signal.SIGKILL)
     wait_until(lambda: system.status()["requests"]["stranded"] == 1, 10)
+    code, answer = system.post("/v1/completions", body(max_tokens=80))
+    assert (code, answer.get("choices")) == (200, expected), "a new one waits for the successor too"
     asking.join(40)
     assert [(code, answer["choices"]) for code, answer in answers] == [(200, expected)]
     assert system.stop() == 0

@@ -35,11 +35,15 @@ class MockOptions(Options):
     fail_at_load: str = Field(default="", description="fail to load, with this message")
     fail_at_step: int = Field(default=0, ge=0, description="fail in this step, counted from 1; 0 = never")
     fail_at_export: int = Field(
-        default=0, ge=0, description="fail to export KV this time, counted from 1; 0 = never"
+        default=0, ge=-1, description="fail to export KV this time, counted from 1; 0 = never, -1 = always"
     )
     fail_at_import: int = Field(
-        default=0, ge=0, description="fail to import KV this time, counted from 1; 0 = never"
+        default=0, ge=-1, description="fail to import KV this time, counted from 1; 0 = never, -1 = always"
     )
     hang_at_step: int = Field(
         default=0, ge=0, description="never return from this step, counted from 1; 0 = never"
+    )
+    diary: str = Field(
+        default="",
+        description="a folder, there already, in which every node writes what it opens and releases",
     )

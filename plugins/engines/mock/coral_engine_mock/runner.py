@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from coral_engine_mock.settings import MockSettings
 from coral_engine_mock.tokens import Floats, embed
 
 HANG_S = 3600.0
+ALWAYS = -1
 
 
 class MockRunner:
@@ -41,6 +43,7 @@ class MockRunner:
     def open(self, request: GenerateRequest, reserve: int) -> None:
         self._blocks.open(request.id, reserve)
         self._open[request.id] = MockSequence.of(request)
+        self._note("open", request.id)
 
     def extend(self, request: str, tokens: int) -> None:
         self._blocks.extend(request, tokens)
@@ -76,7 +79,7 @@ class MockRunner:
         if not spec.first_layer <= layers[0] < layers[1] <= spec.end_layer:
             raise EngineError(f"layers {layers} are not all in [{spec.first_layer}, {spec.end_layer})")
         self._exports += 1
-        if self._faulty and self._exports == self._settings.fail_at_export:
+        if self._faulty and self._settings.fail_at_export in (ALWAYS, self._exports):
             raise EngineError(f"export {self._exports} fails, as it was told to")
         piece = export(sequence, layers, tokens)
         self._blocks.lease(request)
@@ -84,7 +87,7 @@ class MockRunner:
 
     def import_kv(self, request: str, pieces: Sequence[KvPiece]) -> None:
         self._imports += 1
-        if self._faulty and self._imports == self._settings.fail_at_import:
+        if self._faulty and self._settings.fail_at_import in (ALWAYS, self._imports):
             raise EngineError(f"import {self._imports} fails, as it was told to")
         restore(self._sequence(request), (self._spec.first_layer, self._spec.end_layer), pieces)
 
@@ -99,6 +102,7 @@ class MockRunner:
         for request in requests:
             self._open.pop(request, None)
             self._blocks.release(request)
+            self._note("release", request)
 
     def stats(self) -> EngineStats:
         return EngineStats(
@@ -117,6 +121,13 @@ class MockRunner:
         if request not in self._open:
             raise EngineError(f"{request} is not open")
         return self._open[request]
+
+    def _note(self, what: str, request: str) -> None:
+        """A line of the diary: seconds since the epoch, what, which request."""
+        if self._settings.diary:
+            page = Path(self._settings.diary) / self._spec.node.replace("/", "-")
+            with page.open("a") as file:
+                file.write(f"{time.time()} {what} {request}\n")
 
     def _fault(self) -> None:
         if self._faulty and self._steps == self._settings.hang_at_step:

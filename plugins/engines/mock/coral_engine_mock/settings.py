@@ -49,6 +49,7 @@ class MockSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     fail_at_export: int = 0
     fail_at_import: int = 0
     hang_at_step: int = 0
+    diary: str = ""
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> MockSettings:

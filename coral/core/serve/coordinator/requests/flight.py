@@ -10,6 +10,8 @@ from coral.core.serve.net.wire import KvDestination, Submit
 from coral.hookspecs.router import Candidate, RouteRequest
 from coral.types.request import GenerateRequest, Leg, Token
 
+HAND_OVERS = 3
+"""Hand-overs of one request that may fail before one instance serves it whole."""
 ATTEMPT_MARK = "~"
 """Between a request's id and the number of its attempt, from the second on."""
 
@@ -47,6 +49,7 @@ class Flight:
         "attempt",
         "avoided",
         "base",
+        "broken_hand_overs",
         "early",
         "first",
         "generated",
@@ -79,6 +82,8 @@ class Flight:
         self.second: LiveLeg | None = None
         self.giver = ""
         """The instance from which the decode leg has its KV, once that has left there."""
+        self.broken_hand_overs = 0
+        """Legs that have failed while its KV was to go from one to the other."""
         self.moves = 0
         """How often it had to go elsewhere."""
         self.owes = False
@@ -105,6 +110,11 @@ class Flight:
     def left(self) -> int:
         """Tokens that may still be generated."""
         return self.request.sampling.max_tokens - len(self.generated)
+
+    @property
+    def may_hand_over(self) -> bool:
+        """Whether it is still worth while to try."""
+        return self.broken_hand_overs < HAND_OVERS
 
     @property
     def legs(self) -> list[LiveLeg]:

@@ -80,7 +80,9 @@ class HandOvers:
     def broken(self, flight: Flight, leg: LiveLeg, reason: str, *, tell: bool) -> None:
         """One of its legs has failed, its only one or one of two. `tell`: its scheduler may not know it."""
         instance, first, second = leg.target.instance, flight.first, flight.second
-        if leg is second and self._has_kv(flight):
+        if leg.kind != "whole" and (second is None or not second.proved):
+            flight.broken_hand_overs += 1
+        if leg is second and self._has_kv(flight) and flight.may_hand_over:
             self._routes.end_leg(flight, leg, tell=tell)
             self._placing.follow_again(flight, reason, avoid=instance)
         elif leg is first and second is not None and second.proved:

@@ -29,8 +29,9 @@ class Chance(Enum):
 
 class Routes:
     """Targets of all models. A first leg goes to a mixed or a prefill instance, a prefill leg only
-    where the domain has a decode instance for what follows. Where there are neither, but other instances of
-    the model, those serve the whole request: any instance can.
+    where the domain has a decode instance for what follows that does not keep failing. Where there are
+    neither, but other instances of the model, those serve the whole request: any instance can. So do they
+    for one whose hand-over has failed again and again.
     """
 
     def __init__(
@@ -127,9 +128,12 @@ class Routes:
 
     def _holders(self, flight: Flight) -> list[tuple[Target, Leg]]:
         """Instances that can hold its first leg, each with what that would be."""
-        request, generated = flight.request, len(flight.generated)
+        request, generated, now = flight.request, len(flight.generated), self._now()
         targets = self._targets[flight.model].values()
-        followed = {target.domain for target in self._decoders(flight, generated)}
+        followed: set[Domain] = set()
+        if flight.may_hand_over:
+            decoders = self._decoders(flight, generated)
+            followed.update(target.domain for target in decoders if target.breaker.allows(now))
         holders: list[tuple[Target, Leg]] = []
         for target in targets:
             if target.phase == "decode":

@@ -314,6 +314,34 @@ def test_a_lease_that_runs_out_starts_the_request_anew(world: World) -> None:
     world.check_idle()
 
 
+def test_where_hand_overs_keep_failing_one_instance_serves_the_whole_request(world: World) -> None:
+    p, d = world.instance("p", "prefill"), world.instance("d", "decode")
+    client = world.submit(ask("r"))
+    while not client.ended:
+        for name, sequence in list(d.sequences.items()):
+            if sequence.leg == "decode":
+                d.lose(name, "a KV transfer failed")
+        if not world.step():
+            world.clock.now += 1.0
+            world.table.tick()
+    served(client)
+    assert len(d.submitted("decode")) == 3
+    assert len([*p.submitted("whole"), *d.submitted("whole")]) == 1
+    world.settle()
+    world.check_idle()
+
+
+def test_while_all_decode_instances_keep_failing_new_requests_are_served_whole(world: World) -> None:
+    p, d = world.instance("p", "prefill"), world.instance("d", "decode")
+    for _ in range(20):
+        d.target.breaker.failed(world.clock.now)
+    assert "d" in world.table.circuits()
+    client = world.submit(ask("r"))
+    world.settle()
+    served(client)
+    assert (len(p.submitted("whole")), d.received) == (1, [])
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_happens_every_request_ends_once_and_nothing_is_left(seed: int) -> None:
     """Random order of everything, with instances that die and come, refuse and lose, cannot be reached, and
