@@ -51,12 +51,19 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """What a planner sees. `machines` are held and still wanted; offers say what more can be had."""
+    """What a planner sees. `machines` are held and still wanted; offers say what more can be had.
+
+    Machines whose cloud has announced their end are in `leaving` alone, and what runs there is not in
+    `running`: it is to be replaced. `notes`: where the demand comes from, for people; they become notes of
+    the plan.
+    """
 
     models: tuple[ModelSpec, ...]
     offers: tuple[Offer, ...]
     machines: tuple[Machine, ...] = ()
     running: tuple[RunningInstance, ...] = ()
+    leaving: tuple[Machine, ...] = ()
+    notes: tuple[str, ...] = ()
     options: PlanOptions = PlanOptions()
 
 

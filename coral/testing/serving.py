@@ -57,6 +57,7 @@ class ScriptedServing:
         self.submitted: list[GenerateRequest] = []
         self.aborted: dict[str, float] = {}
         self.stalled: set[str] = set()
+        self.turned_from: list[str] = []
         self._runs: dict[str, _Run] = {}
         self._ticking = False
 
@@ -80,6 +81,9 @@ class ScriptedServing:
         if not self._ticking:
             self._ticking = True
             asyncio.get_running_loop().call_later(self.step_s, self._step)
+
+    def turned_away(self, model: str) -> None:
+        self.turned_from.append(model)
 
     def abort(self, request: str, *, stalled: bool = False) -> None:
         if self._runs.pop(request, None) is not None:

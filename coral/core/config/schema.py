@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationInfo, model_validator
 
+from coral.core.config.demand import DemandUse
 from coral.core.config.serving import ServeSection
 from coral.core.config.shape import Dtype, Shape
 from coral.core.config.strict import Bool, Float, Int
@@ -196,6 +197,9 @@ class PlanSection(Options):
     """Most USD/h for all machines together; demand is then served as far as that goes."""
     spot_share: Annotated[Float, Field(ge=0, le=1)] = 1.0
     """Share of each service's demand that may depend on spot machines."""
+    min_saving: Annotated[Float, Field(ge=0, lt=1)] = 0.01
+    """Share of its cost that another plan must save to take the place of one that still serves all."""
+    demand: DemandUse = DemandUse()
     planner: PlannerUse = _default(PlannerUse)
 
 

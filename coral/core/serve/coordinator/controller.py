@@ -1,81 +1,58 @@
-"""The controller: asks for plans, and brings machines and instances to what the plan wants."""
+"""The controller: brings machines and instances to what the plan wants."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from coral.core.operate.lifecycle import InstanceState
 from coral.core.operate.reconcile import (
-    INSTANCE_WANTED,
-    MACHINE_HELD,
-    Bounds,
     DrainInstance,
     EndMachine,
     Rent,
     StartInstance,
     reconcile,
-    settled,
 )
-from coral.core.operate.served import Asked
 from coral.core.serve.coordinator.control import Control, Peer
+from coral.core.serve.coordinator.demand.watch import DemandWatch, Forecasts
+from coral.core.serve.coordinator.epochs import EpochOptions, Epochs, PlanEvents, PlanSource
 from coral.core.serve.coordinator.instances import Instances, Launches
 from coral.core.serve.coordinator.journal import Journal
 from coral.core.serve.coordinator.live_instance import LiveInstance
 from coral.core.serve.coordinator.machines import Machines
 from coral.core.serve.coordinator.memory import Memory
+from coral.core.serve.coordinator.notices import Notices
 from coral.core.serve.coordinator.requests import RequestTable
 from coral.core.serve.coordinator.setbacks import Setbacks
 from coral.core.serve.coordinator.target import Target
 from coral.core.serve.net.wire import Message
-from coral.errors import CloudError, CoralError, EngineError, InfeasibleError, SolverError
+from coral.errors import CoralError, EngineError
 from coral.hookspecs.cloud import Cloud
 from coral.hookspecs.engine import Launch
-from coral.hookspecs.planner import PlanOptions, View
 from coral.types.model import ModelSpec
 from coral.types.placement import Template
-from coral.types.plan import Plan, RunningInstance
+from coral.types.plan import Plan
 
-SETTLE_S = 0.5
-"""Several reasons to plan again within this time are one."""
 PAUSE_S = 5.0
 START_ATTEMPTS = 3
 """Failed starts of an instance after which `coral serve` gives up, while nothing has been up yet."""
 
 
-class ControllerEvents(Protocol):
+class ControllerEvents(PlanEvents, Protocol):
     """Plugins that listen; see `coral.hookspecs.events`."""
-
-    def plan_made(self, plan: Plan, previous: Plan | None) -> None: ...
 
     def instance_changed(self, instance: str, model: str, before: str, after: str) -> None: ...
 
     def machine_lost(self, machine: str, reason: str) -> None: ...
 
-    def refuse_plan(self, plan: Plan, previous: Plan | None) -> str | None: ...
 
-
-class PlanSource(Protocol):
-    async def ask(self, view: View, *, patience_s: float) -> Plan: ...
-
-    def fallback(self, view: View) -> Plan:
-        """A plan without the planner, where nothing runs. Raises CoralError."""
-        ...
-
-
-class ControllerOptions(Struct, frozen=True, kw_only=True):
-    plan: PlanOptions
-    every_s: float
+class ControllerOptions(EpochOptions, frozen=True, kw_only=True):
     start_timeout_s: float
     drain_timeout_s: float
-    floor: float = 0.5
-    planner_patience_s: float = 60.0
     return_timeout_s: float = 30.0
     """How long what an earlier coordinator left may take to come back."""
 
@@ -99,28 +76,24 @@ class Controller:
         tokens_address: str,
         memory: Memory | None = None,
         cloud_names: Sequence[str] = (),
+        demand: DemandWatch | None = None,
+        forecasts: Forecasts | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.models = models
-        memory = self._memory = memory or Memory()
-        self.plan: Plan | None = None
-        self._settled: Plan | None = None
+        memory = memory or Memory()
         self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once everything the first plan wants is ready; failed where it cannot be."""
         self._control = control
-        self._planner = planner
         self._requests = requests
         self._events = events
         self._journal = journal
-        self._options = options
         self._now = now
-        self._wake = asyncio.Event()
+        self._demand = demand
         self._kicked: asyncio.Handle | None = None
         self._stopped = False
         self._ticked = now()
         self.setbacks = Setbacks(now)
         self._notes: tuple[str, ...] = ()
-        self._why = "start"
         self.machines = Machines(
             clouds,
             agent,
@@ -129,6 +102,7 @@ class Controller:
             journal,
             boot_timeout_s=options.start_timeout_s,
             return_timeout_s=options.return_timeout_s,
+            drain_s=options.drain_timeout_s,
             memory=memory,
             names=cloud_names,
             now=now,
@@ -144,22 +118,41 @@ class Controller:
             memory=memory,
             now=now,
         )
+        self.epochs = Epochs(
+            self.machines,
+            self.instances,
+            planner,
+            events,
+            journal,
+            memory,
+            options,
+            held=lambda: self.instances.held(requests.loads()),
+            carry_out=self.kick,
+            fail=self._fail,
+            demand=demand,
+            forecasts=forecasts,
+            now=now,
+        )
+        self.notices = Notices(clouds, self.machines, journal, self.replan)
+        self.built_for(models)
+        if demand is not None:
+            demand.on_departure = lambda model, reason: self.replan(reason)
+
+    @property
+    def plan(self) -> Plan | None:
+        return self.epochs.plan
+
+    def built_for(self, models: Sequence[ModelSpec]) -> None:
+        """The models as they are configured, which the template library is made for."""
+        self.epochs.models = models
+        if self._demand is not None:
+            self._demand.built_for(models)
 
     async def run(self) -> None:
-        """Plan, carry out, plan again: every epoch, and whenever something was lost."""
-        while True:
-            self._wake.clear()
-            await self._epoch()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._options.every_s):  # wait_for may lose a cancellation
-                    await self._wake.wait()
-                await asyncio.sleep(SETTLE_S)
-
-    def resume(self, plan: Plan) -> None:
-        """Carry out an earlier coordinator's plan until there is another."""
-        self.plan = self._settled = plan
-        self._journal.say("plan", f"the plan of the earlier run goes on: ${plan.price_usd_h:,.4g}/h")
-        self.kick()
+        """Plan and carry out until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.notices.run(), name="notices")
+            group.create_task(self.epochs.run(), name="epochs")
 
     def tick(self) -> None:
         """Called every second or so: notice silence and lapsed times, and look again.
@@ -172,6 +165,8 @@ class Controller:
             self.machines.tick()
             self.instances.tick()
         self._control.beat(self.instances.peers())
+        if self._demand is not None:
+            self._demand.tick()
         self.kick()
 
     def stop(self) -> None:
@@ -179,70 +174,6 @@ class Controller:
         self._stopped = True
         if self._kicked is not None:
             self._kicked.cancel()
-
-    async def view(self) -> View:
-        offers = await self.machines.market.offers()
-        return View(
-            models=tuple(self.models),
-            offers=tuple(offers),
-            machines=tuple(one.machine for one in self.machines.held() if one.state in MACHINE_HELD),
-            running=tuple(
-                RunningInstance(id=one.id, template=one.template, domain=one.domain, nodes=one.claim.nodes)
-                for one in self.instances.all().values()
-                if one.state in INSTANCE_WANTED
-            ),
-            options=self._options.plan,
-        )
-
-    async def _epoch(self) -> None:
-        try:
-            view = await self.view()
-        except CloudError as error:
-            self._journal.say("plan", f"no offers: {error.message}", fault=True)
-            if self.plan is None:
-                raise
-            self._journal.say("plan", "the running plan stays")
-            return
-        try:
-            plan = await self._planner.ask(view, patience_s=self._options.planner_patience_s)
-        except SolverError as error:
-            self._journal.say("plan", f"no plan: {error.message}", fault=True)
-            if view.running or self.plan is not None:
-                self._journal.say("plan", "the running plan stays")
-                return
-            plan = self._planner.fallback(view)
-        reason = self._events.refuse_plan(plan, self.plan)
-        if reason is not None:
-            self._journal.say("plan", f"refused by a plugin: {reason}", fault=True)
-            if self.plan is None and not self.up.done():
-                self.up.set_exception(InfeasibleError(f"the first plan was refused by a plugin: {reason}"))
-            return
-        self._accept(plan)
-
-    def _accept(self, plan: Plan) -> None:
-        previous, self.plan = self.plan, plan
-        self._memory.plan(plan, self._why)
-        self._why = "epoch"
-        held = self.instances.held(self._requests.loads())
-        self._settled = settled(plan, self.machines.held(), held, self._bounds())
-        self._events.plan_made(plan, previous)
-        self._journal.say("plan", f"${plan.price_usd_h:,.4g}/h by {plan.planner}")
-        for note in plan.notes:
-            if previous is None or note not in previous.notes:
-                self._journal.say("plan", note)
-        for service in plan.services:
-            if not service.met:
-                share = f"{service.fraction:.0%} of the demand of {service.model} ({service.phase})"
-                self._journal.say("plan", f"what can be rented serves {share}", fault=True)
-        if not any(planned.count for planned in plan.instances) and not self.up.done():
-            notes = "; ".join(plan.notes)
-            self.up.set_exception(
-                InfeasibleError(
-                    "nothing that can be rented serves any of the models" + (f": {notes}" if notes else ""),
-                    mend="offer larger machines or loosen the SLOs; `coral plan` shows what is missing",
-                )
-            )
-        self.kick()
 
     # ------------------------------------------------------------ carrying out
 
@@ -253,12 +184,13 @@ class Controller:
 
     def _carry_out(self) -> None:
         self._kicked = None
-        if self.plan is None or self._settled is None or self._stopped:
+        epochs = self.epochs
+        if epochs.plan is None or epochs.settled is None or self._stopped:
             return
         held = self.instances.held(self._requests.loads())
         outdated = tuple(one.id for one in self.instances.all().values() if one.outdated)
-        plan = replace(self._settled, leaves=(*self.plan.leaves, *outdated))
-        schedule = reconcile(plan, self.machines.held(), held, self._bounds())
+        plan = replace(epochs.settled, leaves=(*epochs.settled.leaves, *outdated))
+        schedule = reconcile(plan, self.machines.held(), held, epochs.bounds())
         for note in schedule.notes:
             if note not in self._notes:
                 self._journal.say("plan", note)
@@ -274,26 +206,10 @@ class Controller:
                     self.instances.unwanted(instance)
                 case EndMachine(machine=machine):
                     self.machines.end(machine)
-        wanted = sum(planned.count for planned in self.plan.instances)
+        wanted = sum(planned.count for planned in plan.instances)
         ready = [one for one in self.instances.all().values() if one.state is InstanceState.READY]
         if not self.up.done() and 0 < wanted <= len(ready):
             self.up.set_result(None)
-
-    def _bounds(self) -> Bounds:
-        options = self._options.plan
-        return Bounds(
-            supply=self.machines.market.supply(),
-            budget_usd_h=options.budget_usd_h,
-            floor=self._options.floor,
-            asked={
-                model.name: Asked(
-                    requests_per_s=model.demand.requests_per_s / options.target_utilization,
-                    input_tokens=model.demand.input_tokens,
-                    output_tokens=model.demand.output_tokens,
-                )
-                for model in self.models
-            },
-        )
 
     def _start(self, start: StartInstance) -> None:
         if not all(self.machines.reachable(machine) for machine in start.claim.machines):
@@ -306,13 +222,18 @@ class Controller:
 
     def _set_back(self, template: Template, reason: str) -> None:
         setback = self.setbacks.failed(template, reason)
-        if setback.failures >= START_ATTEMPTS and not self.up.done():
-            self.up.set_exception(
+        if setback.failures >= START_ATTEMPTS:
+            self._fail(
                 EngineError(
                     f"an instance of {template.model} has failed {setback.failures} times: {reason}",
                     mend="the logs of its processes lie in the state folder, under run/",
                 )
             )
+
+    def _fail(self, error: CoralError) -> None:
+        """It cannot come up. Once it has been up it goes on."""
+        if not self.up.done():
+            self.up.set_exception(error)
 
     # ------------------------------------------------------------ as owner of machines
 
@@ -327,8 +248,7 @@ class Controller:
 
     def replan(self, reason: str) -> None:
         if not self._stopped:
-            self._why = reason
-            self._wake.set()
+            self.epochs.ask_again(reason)
 
     # ------------------------------------------------------------ as owner of instances
 
@@ -363,7 +283,7 @@ class Controller:
 
     def _requests_per_s(self, template: Template) -> float:
         """Its throughput in requests, so that instances of all phases can be compared."""
-        demand = next((model.demand for model in self.models if model.name == template.model), None)
+        demand = next((model.demand for model in self.epochs.models if model.name == template.model), None)
         if demand is None:
             return template.throughput
         tokens = {"prefill": demand.input_tokens, "decode": demand.output_tokens, "mixed": 1.0}

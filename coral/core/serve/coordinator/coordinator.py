@@ -18,6 +18,8 @@ from coral.core.serve.coordinator.adoption import Adopted, Adoption
 from coral.core.serve.coordinator.configured import cloud_names, fingerprints, serving_models
 from coral.core.serve.coordinator.control import Control
 from coral.core.serve.coordinator.controller import Controller, ControllerOptions
+from coral.core.serve.coordinator.demand.configured import demand_watch, forecasts
+from coral.core.serve.coordinator.demand.listening import Listeners
 from coral.core.serve.coordinator.journal import Journal
 from coral.core.serve.coordinator.later import LaterLaunches, LaterPlans
 from coral.core.serve.coordinator.launches import EngineLaunches
@@ -95,15 +97,17 @@ class Coordinator:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._switchboard = Switchboard()
         self._control = Control(self._context, self._run.address("control"), self._switchboard.on_message)
+        self._demand = demand_watch(config, journal, self._store)
         self._requests = RequestTable(
             {model.name: self._router() for model in config.models},
-            registry.events,
+            Listeners(registry.events, self._demand),
             RequestOptions.of(config.serve, {model.name: model.priority for model in config.models}),
             decode_routers={
                 model.name: self._router() for model in config.models if "decode" in config.phases_of(model)
             },
         )
         self._requests.expect_instances(self._gets_an_instance)
+        self._requests.on_arrival = self._demand.arrived
         self._switchboard.requests = self._requests
         self._tokens = TokenSocket(self._context, self._run.address("tokens"), self._requests.tokens)
         self._controller: Controller | None = None
@@ -152,6 +156,7 @@ class Coordinator:
             requests=self._requests,
             planner={"pid": link.pid, "state": link.state, "restarts": link.restarts} if link else {},
             journal=self._journal,
+            demand=self._demand.state(),
             deployment=self._memory.deployment,
             adopted=self._adopted,
         )
@@ -167,6 +172,9 @@ class Coordinator:
         if self.phase == "ending":
             raise RequestError("The server is shutting down.", status=503, code="service_unavailable")
         self._requests.submit(request, sink)
+
+    def turned_away(self, model: str) -> None:
+        self._demand.arrived(model)
 
     def abort(self, request: str, *, stalled: bool = False) -> None:
         self._requests.abort(request, stalled=stalled)
@@ -189,7 +197,7 @@ class Coordinator:
             link = self._start_link(ready)
             group.create_task(link.run(), name="planner")
             launches.now, planning.now = self._launches(ready), Planning(link, Path(ready.library))
-            controller.models = ready.models
+            controller.built_for(ready.models)
             self._resume_plan(controller)
             group.create_task(controller.run(), name="controller")
             self.phase = "starting"
@@ -259,7 +267,7 @@ class Coordinator:
         except (StoreError, msgspec.DecodeError):
             return  # what runs stays as it is until there is another
         if last is not None and models >= {one.template.model for one in last.plan.instances}:
-            controller.resume(last.plan)
+            controller.epochs.resume(last.plan)
 
     async def _prepare(self) -> Prepared:
         offers = [offer for cloud in self._clouds for offer in await cloud.offers()]
@@ -334,12 +342,15 @@ class Coordinator:
                 start_timeout_s=serve.start_timeout,
                 drain_timeout_s=serve.drain_timeout,
                 floor=serve.floor,
+                min_saving=config.plan.min_saving,
                 planner_patience_s=answer_s(config),
                 return_timeout_s=serve.grace,
             ),
             tokens_address=self._tokens.address,
             memory=self._memory,
             cloud_names=cloud_names(config),
+            demand=self._demand,
+            forecasts=forecasts(config, self._run.logs / "forecast.log"),
         )
 
     def _engine(self, section: ModelSection) -> Engine:

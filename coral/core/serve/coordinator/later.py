@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coral.core.operate.slots import Claim
-from coral.core.serve.coordinator.controller import PlanSource
+from coral.core.serve.coordinator.epochs import PlanSource
 from coral.core.serve.coordinator.instances import Launches
 from coral.core.serve.coordinator.specs import InstanceLayout
 from coral.errors import CoralError
@@ -40,7 +40,7 @@ class LaterLaunches:
 
 
 class LaterPlans:
-    """`coral.core.serve.coordinator.controller.PlanSource` once `now` is set; until then CoralError."""
+    """`coral.core.serve.coordinator.epochs.PlanSource` once `now` is set; until then CoralError."""
 
     def __init__(self) -> None:
         self.now: PlanSource | None = None

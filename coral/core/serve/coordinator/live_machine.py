@@ -31,6 +31,10 @@ class LiveMachine:
         self.reason = ""
         self.release_at: float | None = None
         """When to give it back again; None where that is not due."""
+        self.ends_at: float | None = None
+        """When its cloud takes it, as far as that was announced."""
+        self.hurry_at: float | None = None
+        """When what still serves there has to go."""
         self.adopted = False
         """An earlier coordinator has rented it."""
         self.returning = False

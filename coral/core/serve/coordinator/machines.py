@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from coral.core.operate.lifecycle import MachineCommand, MachineEvent, MachineState, machine_step
-from coral.core.operate.reconcile import HeldMachine, OfferKey
+from coral.core.operate.reconcile import MACHINE_HELD, HeldMachine, OfferKey
 from coral.core.serve.coordinator.control import Control, Peer
 from coral.core.serve.coordinator.journal import Journal
 from coral.core.serve.coordinator.live_machine import LiveMachine
@@ -55,12 +55,16 @@ class Machines:
         *,
         boot_timeout_s: float,
         return_timeout_s: float = 30.0,
+        drain_s: float = 30.0,
         memory: Memory | None = None,
         names: Sequence[str] = (),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`names`: of the clouds, as the store knows them. An agent that had joined an earlier coordinator
-        comes back within `return_timeout_s`, or not at all."""
+        comes back within `return_timeout_s`, or not at all. `drain_s`: before the end of a notice, when what
+        still serves there has to go.
+        """
+        self._drain_s = drain_s
         self._clouds = clouds
         self._names = {id(cloud): name for cloud, name in zip(clouds, names, strict=False)}
         self._agent = agent
@@ -78,7 +82,16 @@ class Machines:
     # ------------------------------------------------------------ what there is
 
     def held(self) -> list[HeldMachine]:
-        return [HeldMachine(machine=one.machine, state=one.state) for one in self._all.values()]
+        now = self._now()
+        return [
+            HeldMachine(
+                machine=one.machine,
+                state=one.state,
+                leaving=one.ends_at is not None,
+                hurry=one.hurry_at is not None and now >= one.hurry_at,
+            )
+            for one in self._all.values()
+        ]
 
     def living(self) -> list[LiveMachine]:
         ended = (MachineState.RELEASED, MachineState.LOST)
@@ -181,6 +194,27 @@ class Machines:
         for one in self._all.values():
             if one.peer == peer:
                 one.heard = self._now()
+
+    def under_notice(self, machine: str, seconds_left: float) -> bool:
+        """Its cloud has announced its end. Whether that is new: of a machine that is held, and not said."""
+        one = self._all.get(machine)
+        ends_at = self._now() + seconds_left
+        if one is None or one.state not in MACHINE_HELD:
+            return False
+        fresh = one.ends_at is None
+        if one.ends_at is None or ends_at < one.ends_at:
+            one.ends_at = ends_at
+            one.hurry_at = ends_at - min(self._drain_s, seconds_left / 2)
+        if fresh:
+            self._owner.machine_changed()
+        return fresh
+
+    def lost(self, machine: str, reason: str) -> None:
+        """Its cloud says so."""
+        one = self._all.get(machine)
+        if one is not None and one.state in MACHINE_HELD:
+            one.reason = reason
+            self._step(one, MachineEvent.VANISHED)
 
     def beat(self) -> None:
         """Tell all agents that we are there, and note who can be told."""

@@ -45,7 +45,7 @@ def planner_deadline(config: Config) -> PlannerDeadline:
 
 
 class Planning:
-    """`coral.core.serve.coordinator.controller.PlanSource`."""
+    """`coral.core.serve.coordinator.epochs.PlanSource`."""
 
     def __init__(self, link: PlannerLink, library: Path) -> None:
         self._link = link

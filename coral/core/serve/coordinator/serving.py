@@ -56,6 +56,10 @@ class Serving(Protocol):
         503 none ready, 429 too many in flight or waiting (both with retry_after_s)."""
         ...
 
+    def turned_away(self, model: str) -> None:
+        """A request for it was refused before it was submitted, since no instance is there."""
+        ...
+
     def abort(self, request: str, *, stalled: bool = False) -> None:
         """Nobody wants it any more: its client has left, or it was given up since nothing came (`stalled`).
         Unknown or finished ids are ignored. The sink is not called again."""

@@ -31,6 +31,7 @@ def state(
     requests: RequestTable | None,
     planner: dict[str, Any],
     journal: Journal,
+    demand: dict[str, object],
     deployment: str,
     adopted: Adopted,
 ) -> dict[str, object]:
@@ -49,6 +50,7 @@ def state(
         "uptime_s": round(time.time() - started_s, 3),
         "models": [msgspec.to_builtins(model) for model in models],
         "plan": msgspec.to_builtins(controller.plan) if controller else None,
+        "demand": demand,
         "planner": planner,
         "machines": [_machine(one) for one in machines],
         "instances": [

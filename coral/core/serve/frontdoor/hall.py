@@ -48,6 +48,7 @@ class Hall:
         else:
             raise unknown_model(name, self.serving)
         if not (model.ready or model.coming) or not model.max_request_tokens:
+            self.serving.turned_away(name)
             raise RequestError(
                 f"No instance of the model {name!r} is ready yet.", status=503, code="model_not_ready"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import msgspec
+from msgspec.structs import replace
 
 from coral.core.serve.net.wire import PlanAnswer, PlanAsk
 from coral.errors import CoralError
@@ -27,6 +28,7 @@ class Answering:
         try:
             view = msgspec.convert(ask.view, View)
             plan = self._planner.plan(view, self._library, self._solver)
+            plan = replace(plan, notes=(*view.notes, *plan.notes))
             return PlanAnswer(ask=ask.ask, plan=msgspec.to_builtins(plan))
         except msgspec.ValidationError as error:
             return PlanAnswer(ask=ask.ask, error=f"the view is malformed: {error}")

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec import Struct
 
+from coral.core.operate.demand import DemandSample
 from coral.core.serve.store.database import Store
 
 KEEP_S = 14 * 86_400.0
-"""Two weeks: a forecast with a weekly season needs two of them."""
-
-
-class DemandSample(Struct, frozen=True, kw_only=True):
-    """Arrivals of one model in the `span_s` seconds that ended at `at_s`, with their tokens in sum."""
-
-    at_s: float
-    span_s: float
-    requests: int
-    input_tokens: int
-    output_tokens: int
 
 
 def add_sample(store: Store, model: str, sample: DemandSample) -> None:
@@ -38,4 +27,4 @@ def samples(store: Store, model: str, *, since_s: float) -> list[DemandSample]:
     rows = store.read(
         "SELECT value FROM demand WHERE model = ? AND at_s >= ? ORDER BY at_s", (model, since_s)
     )
-    return [msgspec.json.decode(str(value), type=DemandSample) for (value,) in rows]
+    return store.decoded(rows, DemandSample)

@@ -29,6 +29,7 @@ from coral.core.serve.coordinator.specs import InstanceLayout, ServingModel, Ste
 from coral.core.serve.coordinator.switchboard import Switchboard
 from coral.core.serve.coordinator.tokens import TokenSocket
 from coral.errors import CloudError, EngineError, InfeasibleError, SolverError
+from coral.hookspecs.cloud import Notice
 from coral.hookspecs.engine import Launch
 from coral.hookspecs.planner import PlanOptions, View
 from coral.hookspecs.router import Candidate, RouteRequest
@@ -83,9 +84,13 @@ MODEL = ServingModel(
 
 
 class Moody(LocalCloud):
-    """The local cloud, which says nothing of its offers while `fault` is set."""
+    """The local cloud, which says nothing of its offers while `fault` is set, and `told` as its notices."""
 
     fault: CloudError | None = None
+    told: Sequence[Notice] = ()
+
+    async def notices(self) -> Sequence[Notice]:
+        return self.told
 
     async def offers(self) -> Sequence[Offer]:
         if self.fault is not None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from coral.core.operate.demand import DemandSample
+from coral.core.operate.request_sizes import one
 from coral.core.operate.slots import Claim
 from coral.core.serve.coordinator.specs import InstanceLayout
 from coral.core.serve.store import demand, fleet, keys, plans
@@ -140,8 +142,8 @@ def test_keys_and_tokens(store: Store) -> None:
 
 
 def test_demand_is_kept_for_two_weeks(store: Store) -> None:
-    def sample(at_s: float) -> demand.DemandSample:
-        return demand.DemandSample(at_s=at_s, span_s=60, requests=3, input_tokens=30, output_tokens=9)
+    def sample(at_s: float) -> DemandSample:
+        return DemandSample(at_s=at_s, span_s=60, requests=3, sizes=(one(30, 9),))
 
     for at_s in (1.0, demand.KEEP_S, demand.KEEP_S + 2):
         demand.add_sample(store, "m", sample(at_s))

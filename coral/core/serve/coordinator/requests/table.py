@@ -58,6 +58,8 @@ class RequestTable:
         self._routes = Routes(routers, decode_routers or {}, now)
         self._placing = Placing(self._routes, list(routers), options, self.counters, self, now)
         self._handovers = HandOvers(self._routes, self._placing, self.counters)
+        self.on_arrival: Callable[[str], None] = lambda model: None
+        """Told the model of every request that comes, whether or not it is taken in."""
 
     def expect_instances(self, coming: Callable[[str], bool]) -> None:
         """`coming(model)`: whether a model that has none now has had one and gets one again. Requests for
@@ -104,6 +106,7 @@ class RequestTable:
         model = request.model
         if model not in self._in_flight:
             raise refusals.unknown_model(model, self._in_flight)
+        self.on_arrival(model)
         if request.id in self._flights:
             raise refusals.double(request.id)
         try:

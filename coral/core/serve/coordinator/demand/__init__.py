@@ -1,0 +1,1 @@
+"""Demand while serving: measured, remembered, forecast, and given to the planner."""
