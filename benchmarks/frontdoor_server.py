@@ -65,6 +65,9 @@ class ClockedServing:
             self._ticking = True
             asyncio.get_running_loop().call_later(self._step_s, self._step)
 
+    def turned_away(self, model: str) -> None:
+        """All that is asked for is there."""
+
     def abort(self, request: str, *, stalled: bool = False) -> None:
         self._runs.pop(request, None)
         self._sent.pop(request, None)

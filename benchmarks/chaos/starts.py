@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import zmq
 from msgspec.structs import replace
 
 from benchmarks.chaos.world import LAYERS
@@ -15,9 +14,9 @@ from coral.core.plugins import load_plugins
 from coral.core.serve import worker as worker_process
 from coral.core.serve.coordinator.launches import WORKER
 from coral.core.serve.net import wire
-from coral.core.serve.net.transport import Router
 from coral.testing.agent import PlayedCoordinator
 from coral.testing.instance import stages
+from coral.testing.listening import Listening
 from coral.testing.tiny import make_tiny
 from coral.types.stage import StageSpec
 
@@ -33,8 +32,8 @@ class Starts:
         self._spec: StageSpec = placement[0][0][0]
         registry = load_plugins()
         self._engine = registry.build("engine", engine, registry.options_model("engine", engine)())
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._scheduler = Router(self._context)
+        self._listening = Listening(network=False)
+        self._scheduler = self._listening.router()
         self._agent = PlayedCoordinator(folder, 600.0)
         self._agent.expect(wire.AgentHello)
         self._count = 0
@@ -42,7 +41,7 @@ class Starts:
     def close(self) -> None:
         self._agent.close()
         self._scheduler.close(linger_ms=0)
-        self._context.term()
+        self._listening.close()
 
     def seconds(self, workers: int, *, forked: bool) -> float:
         """From the first order until the last stage is loaded; then they are ended."""
@@ -50,7 +49,12 @@ class Starts:
         self._count += workers
         began = time.monotonic()
         for name in names:
-            argv = worker_process.command(scheduler=self._scheduler.address, node=name, grace_s=600.0)
+            argv = worker_process.command(
+                scheduler=self._scheduler.address,
+                node=name,
+                sockets=self._listening.sockets,
+                grace_s=600.0,
+            )
             launch = self._engine.launch(argv, threads=1, devices=(0,))
             preload = (WORKER, *launch.preload) if forked else ()
             self._agent.send(
