@@ -148,7 +148,12 @@ class OneWorker:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.router = Router(self.context, f"ipc://{folder}/scheduler")
         self.spec = stages(cuts=(3, 30), nodes=(1, 1), engine="mock", options={"kv_blocks": 64})[0][0][0]
-        command = worker_process.command(scheduler=self.router.address, node=self.spec.node, channel=channel)
+        command = worker_process.command(
+            scheduler=self.router.address,
+            node=self.spec.node,
+            sockets=str(folder),
+            channel=channel,
+        )
         self.process = subprocess.Popen([sys.executable, *command])
         self.heard: list[wire.AnyMessage] = []
 

@@ -11,6 +11,8 @@ import sys
 from coral.core.serve.instance.scheduler import Scheduler, SchedulerArguments
 from coral.core.serve.lifeline import tie_to_parent
 from coral.core.serve.net.keys import ProcessKeys
+from coral.core.serve.net.routable import own_address
+from coral.errors import CoralError
 
 
 def main() -> int:
@@ -27,12 +29,13 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     tie_to_parent()
+    host = own_address(given.host, what=f"the machine of {given.instance}'s scheduler", alone=True)
     return Scheduler(
         SchedulerArguments(
             coordinator=given.coordinator,
             instance=given.instance,
             generation=given.generation,
-            host=given.host,
+            host=host,
             sockets=given.sockets,
             keys=ProcessKeys.taken(os.environ),
             start_timeout_s=given.start_timeout,
@@ -43,4 +46,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        status = main()
+    except CoralError as error:
+        logging.getLogger("coral.scheduler").error("%s", error)
+        status = 1
+    sys.exit(status)

@@ -304,11 +304,11 @@ def test_threads_end_with_their_channel(make: Made) -> None:
 
 @strict
 def test_who_has_no_path_sends_payloads_with_their_headers(
-    make: Made, context: zmq.Context[zmq.Socket[bytes]]
+    make: Made, context: zmq.Context[zmq.Socket[bytes]], tmp_path: Path
 ) -> None:
     """Rows and KV between one that has paths and one that has none, both ways."""
     with_paths = make("to")
-    without = ZmqChannel(context, node="a", bind="tcp://127.0.0.1:*")
+    without = ZmqChannel(context, node="a", bind=f"ipc://{tmp_path}/without")
     without.join("i", 1)
     try:
         with_paths.connect({"a": without.address})
