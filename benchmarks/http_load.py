@@ -1,4 +1,4 @@
-"""A lean client of the front door: one completion per connection, streamed, timed, hardly parsed."""
+"""A lean client of the front door: one streamed answer per connection, timed, hardly parsed."""
 
 from __future__ import annotations
 
@@ -48,10 +48,9 @@ class _Stream(asyncio.Protocol):
         self._buffer += data
         if not self._buffer.startswith(b"HTTP/1.1 200"):
             return  # the reason comes with the end
-        if b'"text":' in data:
+        if b'"text":' in data or b'"delta":{"content":' in data:
             self._seen.first_s = self._seen.first_s or now
-            if b'"usage":{' not in data:
-                self._seen.last_s = now
+            self._seen.last_s = now
         if b"data: [DONE]" in self._buffer[-64:]:
             self._end(now)
 
@@ -78,23 +77,27 @@ class _Stream(asyncio.Protocol):
 
 
 async def complete(port: int, model: str, prompt: list[int], timeout_s: float, **fields: Any) -> Streamed:
-    """One streamed completion of token ids at a front door on this machine. `fields` go into its body."""
-    body = json.dumps(
-        {
-            "model": model,
-            "prompt": prompt,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            **fields,
-        }
-    ).encode()
+    """A completion of token ids at a front door on this machine. `fields` go into its body."""
+    return await _ask(port, "/v1/completions", {"model": model, "prompt": prompt, **fields}, timeout_s)
+
+
+async def chat(port: int, model: str, content: str, timeout_s: float, **fields: Any) -> Streamed:
+    """An answer to one message of a user; where no `max_tokens` is given its client names no limit."""
+    body = {"model": model, "messages": [{"role": "user", "content": content}], **fields}
+    return await _ask(port, "/v1/chat/completions", body, timeout_s)
+
+
+async def _ask(port: int, path: str, fields: dict[str, Any], timeout_s: float) -> Streamed:
+    body = json.dumps({**fields, "stream": True, "stream_options": {"include_usage": True}}).encode()
     head = (
-        "POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+        f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
         f"connection: close\r\ncontent-length: {len(body)}\r\n\r\n"
     )
     loop = asyncio.get_running_loop()
-    _, stream = await loop.create_connection(lambda: _Stream(head.encode() + body), "127.0.0.1", port)
+    transport, stream = await loop.create_connection(lambda: _Stream(head.encode() + body), "127.0.0.1", port)
     try:
         return await asyncio.wait_for(stream.done, timeout_s)
     except TimeoutError:
         return Streamed(error=f"no end within {timeout_s:g} s")
+    finally:
+        transport.abort()

@@ -130,6 +130,7 @@ def _instance(one: LiveInstance, legs: Counter[Leg]) -> dict[str, Any]:
         "waiting": one.stats.waiting if one.stats else 0,
         "preemptions": one.stats.preemptions if one.stats else 0,
         "throughput": one.template.throughput,
+        "max_concurrency": one.template.max_concurrency,
         "kv_tokens": one.ready.kv_tokens if one.ready else 0,
         "max_request_tokens": one.ready.max_request_tokens if one.ready else 0,
         "scheduler": {
