@@ -36,12 +36,12 @@ def test_a_machine_under_notice_is_replaced_and_its_requests_finish(tmp_path: Pa
         assert [left.id for left in view.leaving] == [machine]
         assert machine not in [held.id for held in view.machines]
         assert old.id not in [running.id for running in view.running]
-        await until(lambda: len(one.joined()) == 2, 40)
-        assert old.state is InstanceState.READY, "it serves until its successor is ready"
-        await until(lambda: old.state is InstanceState.GONE, 40)
+        await until(lambda: old.state is InstanceState.GONE, 60)
+        [new] = one.ready()
+        changes = [change for change in one.events.changes if change[1] in ("ready", "draining")]
+        assert changes == [(old.id, "ready"), (new.id, "ready"), (old.id, "draining")]
         await until(lambda: one.controller.machines.all()[machine].state is MachineState.RELEASED, 20)
         assert (sink.tokens, sink.error) == (list(range(40)), None)
-        [new] = one.ready()
         assert machine not in new.claim.machines
         assert one.events.lost == [], "it has left in good order"
 
