@@ -59,7 +59,7 @@ def test_clients_that_leave_in_any_phase_leave_no_blocks_behind(tmp_path: Path) 
     record = scenarios.aborts(tmp_path, Given(scale=0.1, seed=1, disaggregate=True))
     all_are_right(record)
     assert record["left"] >= 80
-    assert record["aborted"] >= 40
+    assert record["aborted"] >= 10, "leaving after it was submitted"
     assert set(record["left_how"]) >= {"while streaming", "before an answer", "stop string", "timeout"}
     assert record["rss_processes"] >= 8
 
