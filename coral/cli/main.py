@@ -29,7 +29,6 @@ COMMANDS = (
     Entry("profile", "coral.cli.profile", "Time an engine's steps, fit, show and check step costs."),
     Entry("templates", "coral.cli.templates", "Build and show the library of serving templates."),
     Entry("status", "coral.cli.status", "Show what a running system does."),
-    Entry("keys", "coral.cli.keys", "Let machines join; show and revoke keys."),
     Entry("plugins", "coral.cli.plugins", "List plugins; write a new one."),
     Entry("config", "coral.cli.config", "Show, check and describe the config."),
 )

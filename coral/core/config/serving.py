@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from coral.core.config.strict import Bool, Float, Int
 from coral.hookspecs.options import Bytes, Duration, Options
@@ -17,16 +17,6 @@ def _address(text: str) -> str:
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
         raise ValueError(
             f"not an address: {text!r} (an IPv6 host stands in brackets, for example [::1]:8000)"
-        )
-    return text
-
-
-def _machines_address(text: str) -> str:
-    """Machines push tokens to the port after it."""
-    port = int(_address(text).rpartition(":")[2])
-    if not 1 <= port < 65535:
-        raise ValueError(
-            f"not an address for machines: {text!r} (port 1 to 65534; the one after it is used too)"
         )
     return text
 
@@ -58,12 +48,6 @@ class ServeSection(Options):
 
     http: Annotated[str, AfterValidator(_address)] = "127.0.0.1:8000"
     """Address of the front door, host:port; port 0 takes a free one."""
-    listen: Annotated[str, AfterValidator(_machines_address)] | None = None
-    """Address for machines that join with a token (see `coral keys`), host:port; the port after it is used
-    too. Without it nothing but the front door listens on the network."""
-    advertise: Annotated[str, AfterValidator(_machines_address)] | None = None
-    """Where those machines reach `listen`, host:port, where that is not its own address: behind a NAT,
-    or with a `listen` of all addresses (0.0.0.0)."""
     disaggregate: Bool = False
     """Whether prefill and decode run on instances of their own."""
     grace: Annotated[Duration, Field(gt=0)] = 30.0
@@ -99,17 +83,3 @@ class ServeSection(Options):
     devices and payloads may go unencrypted, else ZeroMQ. gloo and NCCL do not encrypt."""
     trusted_network: Bool = False
     """Whether payloads between machines may go unencrypted."""
-
-    @model_validator(mode="after")
-    def _can_be_reached(self) -> ServeSection:
-        host = (self.listen or "").rpartition(":")[0].strip("[]")
-        if host in ("0.0.0.0", "::", "*") and self.advertise is None:
-            raise ValueError(f"say in `advertise` where machines reach {self.listen}")
-        if self.advertise is not None and self.listen is None:
-            raise ValueError("`advertise` says where `listen` is reached, which is not given")
-        return self
-
-    @property
-    def machines_address(self) -> str | None:
-        """Where machines reach us, host:port; None: nowhere."""
-        return self.advertise or self.listen

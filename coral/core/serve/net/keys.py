@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 
@@ -13,11 +12,6 @@ from coral.errors import ProtocolError
 PLANE_KEY = "CORAL_PLANE_KEY"
 COORDINATOR_KEY = "CORAL_COORDINATOR_KEY"
 Z85_CHARACTERS = 40
-
-
-def fingerprint(public: str) -> str:
-    """By which people know a public key: 12 hexadecimal digits."""
-    return hashlib.sha256(public.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
