@@ -24,6 +24,9 @@ class RentOrder(Struct, frozen=True, kw_only=True):
     offer: Offer
     agent: Launch
     tags: dict[str, str] = {}
+    joined: tuple[str, ...] = ()
+    """Machines whose agents have dialled in and wait; a cloud of machines that are there anyway hands out
+    one of these first."""
 
 
 class Notice(Struct, frozen=True, kw_only=True):

@@ -96,7 +96,7 @@ class Controller:
         journal: Journal,
         options: ControllerOptions,
         *,
-        tokens_address: str,
+        tokens_address: Callable[[Peer], str],
         memory: Memory | None = None,
         cloud_names: Sequence[str] = (),
         now: Callable[[], float] = time.monotonic,

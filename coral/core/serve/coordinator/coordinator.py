@@ -22,6 +22,7 @@ from coral.core.serve.coordinator.journal import Journal
 from coral.core.serve.coordinator.later import LaterLaunches, LaterPlans
 from coral.core.serve.coordinator.launches import EngineLaunches
 from coral.core.serve.coordinator.memory import Memory
+from coral.core.serve.coordinator.network import network_of
 from coral.core.serve.coordinator.planner_link import PlannerLink
 from coral.core.serve.coordinator.planning import Planning, answer_s, planner_deadline, planner_setup
 from coral.core.serve.coordinator.preparation import (
@@ -94,7 +95,13 @@ class Coordinator:
         self._adopted = Adopted()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._switchboard = Switchboard()
-        self._control = Control(self._context, self._run.address("control"), self._switchboard.on_message)
+        self._network = network_of(config, self._store, journal)
+        self._control = Control(
+            self._context,
+            self._run.address("control"),
+            self._switchboard.on_message,
+            self._network.other_protocol if self._network else lambda peer, version: None,
+        )
         self._requests = RequestTable(
             {model.name: self._router() for model in config.models},
             registry.events,
@@ -105,7 +112,9 @@ class Coordinator:
         )
         self._requests.expect_instances(self._gets_an_instance)
         self._switchboard.requests = self._requests
-        self._tokens = TokenSocket(self._context, self._run.address("tokens"), self._requests.tokens)
+        self._tokens = TokenSocket(
+            self._context, self._run.address("tokens"), self._requests.tokens, self._switchboard.may_push
+        )
         self._controller: Controller | None = None
         self._link: PlannerLink | None = None
         self.tokenizers_ready = asyncio.Event()
@@ -179,16 +188,21 @@ class Coordinator:
 
     async def live(self) -> None:
         """Prepare, plan, carry out, until cancelled. Raises CoralError where it cannot come up."""
+        if self._network is not None:
+            self._network.open(self._context, self._control, self._tokens)
         launches, planning = LaterLaunches(), LaterPlans()
         controller = self._controller = self._make_controller(launches, planning)
         await self._take_over(controller)
-        self._switchboard.controller = controller
+        self._switchboard.connect(controller, self._network)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick(controller), name="tick")
             ready = await self._prepare()
             link = self._start_link(ready)
             group.create_task(link.run(), name="planner")
-            launches.now, planning.now = self._launches(ready), Planning(link, Path(ready.library))
+            launches.now, planning.now = (
+                self._launches(ready, controller),
+                Planning(link, Path(ready.library)),
+            )
             controller.models = ready.models
             self._resume_plan(controller)
             group.create_task(controller.run(), name="controller")
@@ -229,6 +243,8 @@ class Coordinator:
         finally:
             self._control.close()
             self._tokens.close()
+            if self._network is not None:
+                self._network.close()
             self._context.destroy(linger=0)
             if self._store is not None:
                 self._store.close()
@@ -298,7 +314,7 @@ class Coordinator:
         )
         return self._link
 
-    def _launches(self, ready: Prepared) -> EngineLaunches:
+    def _launches(self, ready: Prepared, controller: Controller) -> EngineLaunches:
         config, serve = self._config, self._config.serve
         return EngineLaunches(
             serving_models(config, ready),
@@ -314,6 +330,8 @@ class Coordinator:
             channel=serve.channel,
             trusted_network=serve.trusted_network,
             generation=int(self._started),
+            place=controller.machines.place,
+            network=self._network,
         )
 
     def _make_controller(self, launches: LaterLaunches, planning: LaterPlans) -> Controller:
@@ -337,7 +355,7 @@ class Coordinator:
                 planner_patience_s=answer_s(config),
                 return_timeout_s=serve.grace,
             ),
-            tokens_address=self._tokens.address,
+            tokens_address=self._tokens.address_of,
             memory=self._memory,
             cloud_names=cloud_names(config),
         )
@@ -350,6 +368,8 @@ class Coordinator:
     async def _tick(self, controller: Controller) -> None:
         while True:
             controller.tick()
+            for machine in self._network.shut_out() if self._network else ():
+                controller.machines.shut_out(machine)
             self._requests.tick()
             if self._link is not None:
                 self._control.beat(self._link.peers())

@@ -88,14 +88,15 @@ class Instances:
         owner: InstanceOwner,
         journal: Journal,
         *,
-        tokens_address: str,
+        tokens_address: Callable[[Peer], str],
         start_timeout_s: float,
         drain_timeout_s: float,
         return_timeout_s: float = 30.0,
         memory: Memory | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """An instance of an earlier coordinator comes back within `return_timeout_s`, or not at all."""
+        """An instance of an earlier coordinator comes back within `return_timeout_s`, or not at all.
+        `tokens_address`: where the instance of that peer pushes tokens."""
         self._launches = launches
         self._owner = owner
         self._journal = journal
@@ -130,6 +131,10 @@ class Instances:
 
     def by_peer(self, peer: Peer) -> LiveInstance | None:
         return next((one for one in self._all.values() if one.peer == peer), None)
+
+    def machine_of(self, process: str) -> str | None:
+        found = self._process(process)
+        return found[1].machine if found else None
 
     # ------------------------------------------------------------ what to do
 
@@ -179,7 +184,8 @@ class Instances:
         complete = one.complete and one.adopted
         if len(one.processes) > 1 and not complete:
             return
-        self._owner.send_peer(peer, RunInstance(spec=one.layout.spec, tokens_address=self._tokens_address))
+        address = self._tokens_address(peer)
+        self._owner.send_peer(peer, RunInstance(spec=one.layout.spec, tokens_address=address))
         if complete:
             return
         for index, seat in enumerate(one.layout.seats):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -11,7 +11,11 @@ from coral.core.operate.slots import Claim
 from coral.core.plugins.interpreter import in_environment
 from coral.core.serve import instance as scheduler_process
 from coral.core.serve import worker as worker_process
+from coral.core.serve.coordinator.network import Network
+from coral.core.serve.coordinator.place import Place
 from coral.core.serve.coordinator.specs import InstanceLayout, ServingModel, StepLimits, layout
+from coral.core.serve.net.keys import ProcessKeys
+from coral.errors import EngineError
 from coral.hookspecs.engine import Engine, Launch
 from coral.types.hardware import Gpu
 from coral.types.placement import Template
@@ -39,9 +43,12 @@ class EngineLaunches:
         channel: str = "auto",
         trusted_network: bool = False,
         generation: int,
+        place: Callable[[str], Place] = lambda machine: Place(),
+        network: Network | None = None,
     ) -> None:
         """`generation`: of every instance started here; one that fails is followed by another under a new
-        id, and one that another coordinator starts under the same id is told from it by this."""
+        id, and one that another coordinator starts under the same id is told from it by this. `place`: of a
+        machine; where there are others than this one, `network` has their keys."""
         self._models = models
         self._fingerprints = fingerprints
         self._engines = engines
@@ -55,6 +62,8 @@ class EngineLaunches:
         self._trusted_network = trusted_network
         self._start_timeout_s = start_timeout_s
         self._generation = generation
+        self._place = place
+        self._network = network
 
     def fingerprint(self, model: str) -> str:
         return self._fingerprints[model]
@@ -71,30 +80,52 @@ class EngineLaunches:
         )
 
     def scheduler(self, layout: InstanceLayout) -> Launch:
+        place, keys = self._place(layout.scheduler_machine), self._keys(layout)
         arguments = scheduler_process.command(
-            coordinator=self._coordinator,
+            coordinator=self._network.control_address if self._network and keys else self._coordinator,
             instance=layout.spec.instance,
             generation=layout.spec.generation,
-            sockets=self._sockets,
+            host=place.host,
+            sockets="" if keys else self._sockets,
             start_timeout_s=self._start_timeout_s,
             grace_s=self._grace_s,
         )
-        return Launch(argv=(sys.executable, *arguments), preload=(SCHEDULER,))
+        env = keys.environment() if keys else {}
+        return Launch(argv=(place.python, *arguments), env=env, preload=(SCHEDULER,))
 
     def worker(self, layout: InstanceLayout, seat: int, scheduler_address: str) -> Launch:
         spec = layout.seats[seat].spec
+        place, keys = self._place(layout.seats[seat].machine_id), self._keys(layout)
         arguments = worker_process.command(
             scheduler=scheduler_address,
             node=spec.node,
             plugin_paths=self._plugin_paths,
-            sockets=self._sockets,
+            host=place.host,
+            sockets="" if keys else self._sockets,
             channel=self._channel_of(layout),
             grace_s=self._grace_s,
         )
         launch = self._engines[spec.model].launch(arguments, threads=spec.threads, devices=spec.devices)
         if launch.preload:
             launch = replace(launch, preload=(WORKER, *launch.preload))
-        return in_environment(launch, self._models[spec.model].python, spec.engine)
+        launch = in_environment(launch, self._models[spec.model].python, spec.engine)
+        if launch.argv[0] == sys.executable:
+            launch = replace(launch, argv=(place.python, *launch.argv[1:]))
+        if keys is not None:
+            launch = replace(launch, env={**launch.env, **keys.of_worker().environment()})
+        return launch
+
+    def _keys(self, layout: InstanceLayout) -> ProcessKeys | None:
+        """Those of an instance's scheduler; None where all of the instance is on this machine."""
+        machines = {layout.scheduler_machine, *(seat.machine_id for seat in layout.seats)}
+        if not any(self._place(machine).network for machine in machines):
+            return None
+        if self._network is None:
+            raise EngineError(
+                f"instance {layout.spec.instance} is to run on another machine, and nothing listens there",
+                mend="give serve.listen",
+            )
+        return self._network.keys(layout.spec.model, layout.spec.instance, layout.spec.generation)
 
     def _channel_of(self, layout: InstanceLayout) -> str:
         """How payloads go between the workers of an instance."""

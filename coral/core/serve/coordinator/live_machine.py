@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from coral.core.operate.lifecycle import MachineState
 from coral.core.serve.coordinator.control import Peer
+from coral.core.serve.coordinator.place import Place
+from coral.core.serve.net.wire import AgentHello
 from coral.hookspecs.cloud import Cloud
 from coral.types.hardware import Machine, Offer
 
@@ -26,7 +28,8 @@ class LiveMachine:
             preemption_per_h=offer.preemption_per_h,
         )
         self.peer: Peer | None = None
-        self.agent_pid = 0
+        self.hello: AgentHello | None = None
+        """What its agent said when it joined, or came back."""
         self.heard = self.reached = now
         self.reason = ""
         self.release_at: float | None = None
@@ -59,7 +62,20 @@ class LiveMachine:
         return self.machine.id
 
     @property
+    def agent_pid(self) -> int:
+        return self.hello.pid if self.hello is not None else 0
+
+    @property
+    def ended(self) -> bool:
+        return self.state in (MachineState.RELEASED, MachineState.LOST)
+
+    @property
+    def place(self) -> Place:
+        if self.peer is None or self.hello is None or not self.peer.user:
+            return Place()
+        return Place(network=True, host=self.hello.address, python=self.hello.python)
+
+    @property
     def unreleased(self) -> bool:
         """It may still cost money."""
-        ended = self.state in (MachineState.RELEASED, MachineState.LOST)
-        return not ended or self.release_at is not None
+        return not self.ended or self.release_at is not None

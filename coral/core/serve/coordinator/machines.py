@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from coral.core.operate.lifecycle import MachineCommand, MachineEvent, MachineState, machine_step
 from coral.core.operate.reconcile import HeldMachine, OfferKey
 from coral.core.serve.coordinator.control import Control, Peer
@@ -16,8 +18,10 @@ from coral.core.serve.coordinator.journal import Journal
 from coral.core.serve.coordinator.live_machine import LiveMachine
 from coral.core.serve.coordinator.market import Market
 from coral.core.serve.coordinator.memory import Memory
-from coral.core.serve.net.wire import AgentHello, Heartbeat, Message
-from coral.errors import CloudError, CoralError, StoreError
+from coral.core.serve.coordinator.place import Place
+from coral.core.serve.coordinator.waiting import WaitingAgents
+from coral.core.serve.net.wire import AgentHello, Heartbeat, Message, Shutdown
+from coral.errors import CloudError, CoralError, NoCapacity, StoreError
 from coral.hookspecs.cloud import Cloud, RentOrder
 from coral.hookspecs.engine import Launch
 from coral.types.hardware import Machine, Offer
@@ -28,6 +32,7 @@ UNREACHABLE_S = 3.0
 RELEASE_AGAIN_S = 30.0
 """A machine that its cloud did not take back is given back again after this time, until it is gone."""
 KEEP_ENDED = 50
+REVOKED = "its key has been revoked"
 
 
 class MachineOwner(Protocol):
@@ -74,6 +79,7 @@ class Machines:
         self._all: dict[str, LiveMachine] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.market = Market(clouds, self._held_of, now=now)
+        self.waiting = WaitingAgents(control, journal, silence_s=SILENCE_S, now=now)
 
     # ------------------------------------------------------------ what there is
 
@@ -81,8 +87,7 @@ class Machines:
         return [HeldMachine(machine=one.machine, state=one.state) for one in self._all.values()]
 
     def living(self) -> list[LiveMachine]:
-        ended = (MachineState.RELEASED, MachineState.LOST)
-        return [one for one in self._all.values() if one.state not in ended]
+        return [one for one in self._all.values() if not one.ended]
 
     def all(self) -> Mapping[str, LiveMachine]:
         return self._all
@@ -90,6 +95,14 @@ class Machines:
     def reachable(self, machine: str) -> bool:
         """Whether its agent is connected now."""
         return self.send(machine, Heartbeat(at_s=time.time()))
+
+    def place(self, machine: str) -> Place:
+        one = self._all.get(machine)
+        return one.place if one is not None else Place()
+
+    def by_peer(self, peer: Peer) -> str | None:
+        """The machine whose agent that is."""
+        return next((one.id for one in self.living() if one.peer == peer), None)
 
     def may_return(self, machine: str) -> bool:
         """Its agent was here before this coordinator, and is awaited."""
@@ -127,7 +140,7 @@ class Machines:
 
     def order(self, id: str, offer: Offer) -> RentOrder:
         tags = {"coral": self._memory.deployment or "serve"}
-        return RentOrder(id=id, offer=offer, agent=self._agent, tags=tags)
+        return RentOrder(id=id, offer=offer, agent=self._agent, tags=tags, joined=self.waiting.names())
 
     def end(self, machine: str) -> None:
         """Nobody wants it any longer."""
@@ -163,11 +176,13 @@ class Machines:
     # ------------------------------------------------------------ what happens
 
     def hello(self, peer: Peer, hello: AgentHello) -> LiveMachine | None:
-        """An agent has dialled. None where no machine of ours has that id."""
+        """An agent has dialled. None where no machine of ours has that id; one of another machine waits."""
         one = self._all.get(hello.machine)
-        if one is None:
+        if one is None or (one.ended and peer.user):
+            if peer.user:
+                self.waiting.add(peer, hello)
             return None
-        one.peer, one.agent_pid = peer, hello.pid
+        one.peer, one.hello = peer, hello
         one.heard = one.reached = self._now()
         before = one.state
         self._step(one, MachineEvent.AGENT_JOINED)
@@ -181,15 +196,30 @@ class Machines:
         for one in self._all.values():
             if one.peer == peer:
                 one.heard = self._now()
+        self.waiting.heard(peer)
 
     def beat(self) -> None:
         """Tell all agents that we are there, and note who can be told."""
         for one in self.living():
             if self.reachable(one.id):
                 one.reached = self._now()
+        self.waiting.beat()
+
+    def shut_out(self, machine: str) -> None:
+        """Its key has been revoked: whatever it says is not heard any more."""
+        self._journal.say("machine", f"{machine} is shut out: its key has been revoked", fault=True)
+        waiting = self.waiting.take(machine)
+        if waiting is not None:
+            self._control.send(waiting[0], Shutdown(reason=REVOKED))
+        one = self._all.get(machine)
+        if one is not None and one.peer is not None and one.peer.user and not one.ended:
+            self._control.send(one.peer, Shutdown(reason=REVOKED))
+            one.reason = REVOKED
+            self._step(one, MachineEvent.VANISHED)
 
     def tick(self) -> None:
         """Notice silent agents, those that are gone, and machines that do not come up."""
+        self.waiting.tick()
         now = self._now()
         for one in self.living():
             if one.state is MachineState.JOINED and now - one.heard > SILENCE_S:
@@ -202,6 +232,8 @@ class Machines:
                 one.reason = (
                     f"its agent has not {'come back' if one.returning else 'joined'} within {limit:g} s"
                 )
+                if not one.returning:
+                    self.market.refused(OfferKey.of(one.machine), NoCapacity(one.reason))
                 self._step(one, MachineEvent.VANISHED)
         for one in self._all.values():
             if one.release_at is not None and now >= one.release_at:
@@ -253,6 +285,12 @@ class Machines:
             unwanted = one.state is MachineState.DRAINING
             self._step(one, MachineEvent.GIVEN_BACK if unwanted else MachineEvent.REFUSED)
             return
+        if machine.id in self._all and not self._all[machine.id].ended:
+            one.reason = f"its cloud calls it {machine.id}, as another machine is called"
+            self._journal.say("machine", f"{key} is not rented: {one.reason}", fault=True)
+            self.market.refused(key, NoCapacity(one.reason))
+            self._step(one, MachineEvent.REFUSED)
+            return
         self.market.rented(key)
         del self._all[one.order]
         one.machine = machine
@@ -261,6 +299,8 @@ class Machines:
         self._step(one, MachineEvent.RENTED)
         if one.state is MachineState.DRAINING:  # nobody wants it any longer
             await self._release(one)
+        elif (waiting := self.waiting.take(one.id)) is not None:
+            self.hello(*waiting)
 
     async def _release(self, one: LiveMachine) -> None:
         try:
@@ -274,6 +314,8 @@ class Machines:
         if one.state is MachineState.DRAINING:
             self._step(one, MachineEvent.GIVEN_BACK)
             self._journal.say("machine", f"{one.id} is given back")
+            if one.peer is not None and one.peer.user and one.hello is not None:
+                self.waiting.add(one.peer, replace(one.hello, running=()))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

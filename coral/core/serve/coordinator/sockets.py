@@ -8,20 +8,37 @@ that is there has been taken, also after a send. So every wake-up drains until t
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import zmq
 
+log = logging.getLogger("coral.coordinator")
+
 TURN = 256
 """Messages taken before others on the loop have their turn."""
+SAID = 10
+"""Failures that are logged with their traceback; more are only counted."""
 
 
 class LoopSocket:
-    """Calls `on_frames` for every message received. Not thread-safe."""
+    """Calls `on_frames(frames, user)` for every message received. Not thread-safe.
 
-    def __init__(self, socket: zmq.Socket[bytes], on_frames: Callable[[list[bytes]], None]) -> None:
+    `user` is the public key (Z85) that its sender has shown where the socket is `keyed`, else empty. What
+    `on_frames` raises is logged and counted: whatever a peer sends, the others are heard.
+    """
+
+    def __init__(
+        self,
+        socket: zmq.Socket[bytes],
+        on_frames: Callable[[list[bytes], str], None],
+        *,
+        keyed: bool = False,
+    ) -> None:
+        self.failed = 0
         self._socket = socket
         self._on_frames = on_frames
+        self._receive = self._receive_keyed if keyed else self._receive_plain
         self._loop = asyncio.get_running_loop()
         self._descriptor: int = socket.getsockopt(zmq.FD)  # type: ignore[assignment]
         self._again: asyncio.Handle | None = None
@@ -59,15 +76,23 @@ class LoopSocket:
             if self._closed:
                 return
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                frames, user = self._receive()
             except zmq.Again:
                 return
             try:
-                self._on_frames(frames)
-            except Exception:
-                self.look()  # the descriptor will not say again that there is more
-                raise
+                self._on_frames(frames, user)
+            except Exception:  # of our own, but a peer's message has brought it about
+                self.failed += 1
+                if self.failed <= SAID:
+                    log.exception("a message of %r cannot be taken", user or frames[0][:64])
         self.look()
+
+    def _receive_plain(self) -> tuple[list[bytes], str]:
+        return self._socket.recv_multipart(zmq.NOBLOCK), ""
+
+    def _receive_keyed(self) -> tuple[list[bytes], str]:
+        frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        return [frame.bytes for frame in frames], str(frames[-1].get("User-Id"))
 
     def close(self) -> None:
         if self._closed:

@@ -51,6 +51,7 @@ def state(
         "plan": msgspec.to_builtins(controller.plan) if controller else None,
         "planner": planner,
         "machines": [_machine(one) for one in machines],
+        "waiting_machines": list(controller.machines.waiting.names()) if controller else [],
         "instances": [
             {**_instance(one, legs.get(one.id, Counter())), "tried_again_in_s": circuits.get(one.id)}
             for one in instances
@@ -77,6 +78,7 @@ def _machine(one: LiveMachine) -> dict[str, Any]:
         "price_usd_h": one.machine.price_usd_h,
         "state": one.state.value,
         "agent_pid": one.agent_pid,
+        "address": one.place.host,
         "adopted": one.adopted,
         "reason": one.reason,
     }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 
+from coral.core.serve.coordinator.authority import Authority
 from coral.core.serve.coordinator.control import Peer
 from coral.core.serve.coordinator.controller import Controller
+from coral.core.serve.coordinator.network import Network
 from coral.core.serve.coordinator.planner_link import PlannerLink
 from coral.core.serve.coordinator.requests import RequestTable
 from coral.core.serve.net.wire import (
@@ -19,6 +21,8 @@ from coral.core.serve.net.wire import (
     InstanceProgress,
     InstanceReady,
     InstanceStats,
+    Join,
+    JoinRefused,
     KvAwaited,
     PlanAnswer,
     PlannerHello,
@@ -31,6 +35,9 @@ from coral.core.serve.net.wire import (
 
 log = logging.getLogger("coral.coordinator")
 
+SAID = 20
+"""Refusals that are logged; more are only counted."""
+
 
 class Switchboard:
     """Parts may come later than the socket; what concerns one that is not there is dropped."""
@@ -39,6 +46,19 @@ class Switchboard:
         self.controller: Controller | None = None
         self.requests: RequestTable | None = None
         self.planner: PlannerLink | None = None
+        self.authority: Authority | None = None
+        self.network: Network | None = None
+        self.refused = 0
+        """Messages of peers that may not say such a thing."""
+
+    def connect(self, controller: Controller, network: Network | None) -> None:
+        """From now on messages reach it."""
+        self.controller, self.network = controller, network
+        self.authority = Authority(controller, network)
+
+    def may_push(self, user: str, instance: str) -> bool:
+        """See `Authority`."""
+        return self.authority is not None and self.authority.may_push(user, instance)
 
     def on_message(self, peer: Peer, message: AnyMessage) -> None:
         match message:
@@ -48,14 +68,21 @@ class Switchboard:
             case PlanAnswer() | Heartbeat() if self.planner is not None:
                 self.planner.heard(peer, message)
         controller, requests = self.controller, self.requests
-        if controller is None or requests is None:
+        if controller is None or requests is None or self.authority is None:
+            return
+        if refusal := self.authority.refusal(peer, message):
+            self._refuse(peer, message, refusal)
             return
         controller.machines.heard(peer)
         controller.instances.heard(peer)
         match message:
             case Heartbeat() | PlanAnswer():
                 pass
+            case Join() if self.network is not None:
+                controller.send_peer(peer, self.network.joins(peer, message))
             case AgentHello():
+                if peer.user and self.network is not None:
+                    controller.send_peer(peer, self.network.welcome(message.machine))
                 if controller.machines.hello(peer, message) is not None:
                     controller.instances.agent_hello(message)
             case ProcessStarted(process=process, pid=pid):
@@ -94,4 +121,11 @@ class Switchboard:
                 if (one := controller.instances.by_peer(peer)) is not None:
                     requests.lost(request, one.id, reason)
             case _:
-                log.warning("control: a %s from %r is for nobody", type(message).__name__, peer[:64])
+                log.warning("control: a %s from %s is for nobody", type(message).__name__, peer)
+
+    def _refuse(self, peer: Peer, message: AnyMessage, refusal: str) -> None:
+        self.refused += 1
+        if self.refused <= SAID:
+            log.warning("control: a %s from %s is ignored: %s", type(message).__name__, peer, refusal)
+        if isinstance(message, AgentHello | Join) and self.controller is not None:
+            self.controller.send_peer(peer, JoinRefused(reason=refusal))

@@ -43,7 +43,8 @@ def command(
     )
 
 
-def identity(instance: str, generation: int) -> str:
+def identity(instance: str, generation: int, ticket: str = "") -> str:
     """The name under which a scheduler dials: one of an earlier coordinator's instances never takes the place
-    of a later one of the same name."""
-    return f"{instance}#{generation}"
+    of a later one of the same name. On another machine its ticket is part of it, so that nobody else can
+    take its place."""
+    return f"{instance}#{generation}" + (f"#{ticket}" if ticket else "")

@@ -59,7 +59,7 @@ class Scheduler:
         self._coordinator = Dealer(
             self._context,
             arguments.coordinator,
-            identity=identity(arguments.instance, arguments.generation),
+            identity=identity(arguments.instance, arguments.generation, plane.ticket),
             keys=plane.coordinator,
         )
         self._nodes = Nodes(self._context, plane, arguments.silence_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import zmq
 
@@ -12,6 +12,7 @@ from coral.errors import ProtocolError
 
 PLANE_KEY = "CORAL_PLANE_KEY"
 COORDINATOR_KEY = "CORAL_COORDINATOR_KEY"
+TICKET = "CORAL_TICKET"
 Z85_CHARACTERS = 40
 
 
@@ -46,14 +47,20 @@ class KeyPair:
 @dataclass(frozen=True, slots=True)
 class ProcessKeys:
     """What a scheduler or worker on another machine holds: the key pair that all schedulers and workers of
-    its model share, and the coordinator's public key."""
+    its model share, and the coordinator's public key. `ticket`: by which the coordinator tells a scheduler
+    from the others of its model; workers have none."""
 
     plane: KeyPair
     coordinator: str
+    ticket: str = field(default="", repr=False)
 
     def environment(self) -> dict[str, str]:
         """As its agent hands it over."""
-        return {PLANE_KEY: self.plane.secret, COORDINATOR_KEY: self.coordinator}
+        keys = {PLANE_KEY: self.plane.secret, COORDINATOR_KEY: self.coordinator}
+        return {**keys, TICKET: self.ticket} if self.ticket else keys
+
+    def of_worker(self) -> ProcessKeys:
+        return replace(self, ticket="")
 
     @classmethod
     def taken(cls, environment: MutableMapping[str, str]) -> ProcessKeys | None:
@@ -64,4 +71,5 @@ class ProcessKeys:
         """
         secret = environment.pop(PLANE_KEY, "")
         coordinator = environment.pop(COORDINATOR_KEY, "")
-        return cls(KeyPair.of_secret(secret), coordinator) if secret else None
+        ticket = environment.pop(TICKET, "")
+        return cls(KeyPair.of_secret(secret), coordinator, ticket) if secret else None

@@ -44,6 +44,10 @@ class Plane:
     def coordinator(self) -> CurveClient | None:
         return CurveClient(self._keys.plane, self._keys.coordinator) if self._keys is not None else None
 
+    @property
+    def ticket(self) -> str:
+        return self._keys.ticket if self._keys is not None else ""
+
     def close(self) -> None:
         """After all sockets of the context."""
         if self._authenticator is not None:

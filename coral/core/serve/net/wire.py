@@ -18,6 +18,9 @@ import msgspec
 
 from coral.core.serve.net.messages.agent import (
     AgentHello,
+    Join,
+    Joined,
+    JoinRefused,
     ProcessExited,
     ProcessStarted,
     ProcessStatus,
@@ -96,6 +99,9 @@ __all__ = [
     "InstanceProgress",
     "InstanceReady",
     "InstanceStats",
+    "Join",
+    "JoinRefused",
+    "Joined",
     "Kv",
     "KvArrived",
     "KvAwaited",
@@ -107,6 +113,7 @@ __all__ = [
     "Message",
     "OpenPath",
     "OpenSequence",
+    "OtherProtocol",
     "PlanAnswer",
     "PlanAsk",
     "PlannerHello",
@@ -147,6 +154,9 @@ AnyMessage = (
     Heartbeat
     | Shutdown
     | AgentHello
+    | Join
+    | Joined
+    | JoinRefused
     | StartProcess
     | StopProcess
     | ProcessStarted
@@ -207,12 +217,24 @@ def encode(message: Message) -> bytes:
     return _VERSION + _encoder.encode(message)
 
 
+class OtherProtocol(ProtocolError):
+    """A peer speaks another version of the protocol, or none at all."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(
+            f"a peer speaks another protocol: got version {version}, expected version {PROTOCOL}",
+            mend="install the same version of Coral on both machines",
+        )
+        self.version = version
+
+
 def decode(frame: bytes | memoryview) -> AnyMessage:
-    """Raises ProtocolError for anything that is not a message of this protocol version."""
+    """Raises ProtocolError for anything that is not a message, OtherProtocol for one of another version."""
     view = memoryview(frame)
-    if len(view) < 2 or view[0] != PROTOCOL:
-        got = f"version {view[0]}" if len(view) else "an empty frame"
-        raise ProtocolError(f"a peer speaks another protocol: got {got}, expected version {PROTOCOL}")
+    if len(view) < 2:
+        raise ProtocolError("an empty frame from a peer")
+    if view[0] != PROTOCOL:
+        raise OtherProtocol(view[0])
     try:
         return _decoder.decode(view[1:])
     except (msgspec.DecodeError, RecursionError) as error:

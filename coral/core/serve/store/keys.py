@@ -48,7 +48,8 @@ def allowed(store: Store) -> list[PeerKey]:
 
 
 def add_token(store: Store, token: JoinToken, *, now_s: float) -> None:
-    """Raises StoreError."""
+    """Tokens that have expired go. Raises StoreError."""
+    store.write("DELETE FROM join_tokens WHERE expires_s <= ?", (now_s,))
     store.write(
         "INSERT INTO join_tokens (public_key, name, made_s, expires_s) VALUES (?, ?, ?, ?)",
         (token.public_key, token.name, now_s, token.expires_s),
@@ -61,8 +62,7 @@ def use_token(store: Store, public_key: str) -> None:
 
 
 def tokens(store: Store, *, now_s: float) -> list[JoinToken]:
-    """Those that are valid now; expired ones go. Raises StoreError."""
-    store.note("DELETE FROM join_tokens WHERE expires_s <= ?", (now_s,))
+    """Those that are valid now. Raises StoreError."""
     rows = store.read(
         "SELECT public_key, name, expires_s FROM join_tokens WHERE expires_s > ? ORDER BY made_s", (now_s,)
     )

@@ -261,10 +261,11 @@ async def world(folder: Path, first: Plan, count: int = 2) -> AsyncIterator[Worl
         events,
         journal,
         ControllerOptions(plan=PlanOptions(), every_s=60.0, start_timeout_s=30.0, drain_timeout_s=10.0),
-        tokens_address=tokens.address,
+        tokens_address=tokens.address_of,
         now=lambda: time.monotonic() + (made.later_s if made else 0.0),
     )
-    board.controller, board.requests = controller, requests
+    board.requests = requests
+    board.connect(controller, None)
     made = World(controller, requests, events)
     made.scripts, made.planned, made.journal, made.cloud = scripts, planned, journal, cloud
 

@@ -12,7 +12,7 @@ import zmq
 
 from coral.core.operate.lifecycle import MachineState
 from coral.core.operate.reconcile import OfferKey
-from coral.core.serve.coordinator.control import Control
+from coral.core.serve.coordinator.control import Control, Peer
 from coral.core.serve.coordinator.journal import Journal
 from coral.core.serve.coordinator.machines import RELEASE_AGAIN_S, Machines
 from coral.core.serve.coordinator.market import COOL_DOWN_S, QUOTA_S
@@ -126,7 +126,7 @@ def test_a_machine_that_its_cloud_does_not_take_back_is_given_back_again(
         cloud.release_fault = CloudError("the API is down")
         if joined:
             hello = AgentHello(machine="c-0", pid=1, version="1")
-            assert world.machines.hello(b"peer", hello) is not None
+            assert world.machines.hello(Peer(b"peer"), hello) is not None
             world.machines.end("c-0")
         await world.tick(11.0)  # one that has not joined is lost now
         assert set(cloud.held) == {"c-0"}

@@ -70,7 +70,7 @@ def test_control_answers_and_knows_who_is_gone(tmp_path: Path) -> None:
             answered += 1
 
         control = Control(context, f"ipc://{tmp_path}/control", on_message)
-        assert not control.send(b"nobody", Heartbeat(at_s=0.0))
+        assert not control.send(Peer(b"nobody"), Heartbeat(at_s=0.0))
         dealer = context.socket(zmq.DEALER)
         dealer.connect(control.address)
         got = 0
