@@ -49,6 +49,7 @@ def config(
         "clouds": [{"use": "local", "folder": str(folder / "cloud"), "machines": [cell]}],
         "generate": {"max_nodes": 1},
         "plan": {
+            "min_saving": 0,
             "every": every_s,
             "planner": {"use": "wanted", "file": str(folder / "wanted.json"), "machines": machines},
         },

@@ -47,6 +47,8 @@ def reason_to_stay(
     if any(before.served(m) < after.served(m) * (1 - ROUNDING) for m in models):
         return None
     cost = plan.price_usd_h + plan.initialization_usd_h
+    if min_saving == 0:
+        return None  # every plan is carried out
     saving = running.price_usd_h - cost
     if running.price_usd_h > 0 and saving >= min_saving * running.price_usd_h and saving > 0:
         return None
