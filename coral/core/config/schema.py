@@ -198,7 +198,8 @@ class PlanSection(Options):
     spot_share: Annotated[Float, Field(ge=0, le=1)] = 1.0
     """Share of each service's demand that may depend on spot machines."""
     min_saving: Annotated[Float, Field(ge=0, lt=1)] = 0.01
-    """Share of its cost that another plan must save to take the place of one that still serves all."""
+    """Share of its cost that another plan must save to take the place of one that still serves all; 0: each
+    new plan is carried out."""
     demand: DemandUse = DemandUse()
     planner: PlannerUse = _default(PlannerUse)
 

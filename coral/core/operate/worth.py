@@ -36,9 +36,9 @@ def reason_to_stay(
     It stays where it is `whole` (all that it wants is held), serves of what is `asked` as much as the other
     one would, and the other one saves less than `min_saving` of its cost, initialization counted. What it
     promises beyond that (survival, shares of spot machines: `promises`) it is known to keep only as long as
-    no more is asked than when it was made.
+    no more is asked than when it was made. With a `min_saving` of 0 every plan is carried out.
     """
-    if not whole or set(plan.unkept) != set(running.unkept):
+    if min_saving == 0 or not whole or set(plan.unkept) != set(running.unkept):
         return None
     if promises and any(_more(asked.get(m, Asked()), asked_before.get(m, Asked())) for m in asked):
         return None
@@ -47,8 +47,6 @@ def reason_to_stay(
     if any(before.served(m) < after.served(m) * (1 - ROUNDING) for m in models):
         return None
     cost = plan.price_usd_h + plan.initialization_usd_h
-    if min_saving == 0:
-        return None  # every plan is carried out
     saving = running.price_usd_h - cost
     if running.price_usd_h > 0 and saving >= min_saving * running.price_usd_h and saving > 0:
         return None

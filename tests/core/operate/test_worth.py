@@ -14,7 +14,13 @@ RUNNING = replace(plan(1, (OLD, 2)), price_usd_h=1.0)
 
 
 def stay(
-    other: Plan, *, whole: bool = True, rate: float = 4.0, before: float = 4.0, promises: bool = False
+    other: Plan,
+    *,
+    whole: bool = True,
+    rate: float = 4.0,
+    before: float = 4.0,
+    promises: bool = False,
+    min_saving: float = 0.02,
 ) -> str | None:
     return reason_to_stay(
         other,
@@ -22,7 +28,7 @@ def stay(
         whole=whole,
         asked={"m": Asked(requests_per_s=rate)},
         asked_before={"m": Asked(requests_per_s=before)},
-        min_saving=0.02,
+        min_saving=min_saving,
         promises=promises,
     )
 
@@ -35,6 +41,11 @@ def test_what_saves_less_than_the_least_saving_stays() -> None:
     assert stay(another(0.99)) == "another would save 1.0% of its cost"
     assert stay(another(0.97)) is None
     assert stay(another(1.1)) == "another would save 0.0% of its cost"
+
+
+def test_without_a_least_saving_every_plan_is_carried_out() -> None:
+    assert stay(another(1.1), min_saving=0.0) is None
+    assert stay(another(1.1), min_saving=1e-9) is not None
 
 
 def test_initialization_counts() -> None:
