@@ -34,6 +34,7 @@ class Starts:
         self._engine = registry.build("engine", engine, registry.options_model("engine", engine)())
         self._listening = Listening(network=False)
         self._scheduler = self._listening.router()
+        self._nowhere = f"ipc://{self._listening.sockets}/nobody"
         self._agent = PlayedCoordinator(folder, 600.0)
         self._agent.expect(wire.AgentHello)
         self._count = 0
@@ -78,7 +79,7 @@ class Starts:
             for node, message in self._scheduler.drain():
                 if isinstance(message, wire.WorkerHello):
                     spec = replace(self._spec, node=node)
-                    self._scheduler.send(node, wire.LoadStage(spec=spec, tokens_address="tcp://127.0.0.1:9"))
+                    self._scheduler.send(node, wire.LoadStage(spec=spec, tokens_address=self._nowhere))
                 elif isinstance(message, wire.StageLoaded):
                     loaded.add(node)
                 elif isinstance(message, wire.WorkerFailed):
