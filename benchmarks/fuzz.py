@@ -33,20 +33,10 @@ from coral.core.serve.net.payload import fault, kv_bytes, kv_fault, rows_bytes
 from coral.core.serve.net.wire import decode
 from coral.errors import ProtocolError
 from coral.testing.mutation import frames
+from coral.testing.pipeline import pipeline_config
 from coral.testing.system import ServingSystem, coral_serve
 from coral.testing.tiny import make_tiny
 
-SHAPE = {
-    "architecture": "LlamaForCausalLM",
-    "layers": 24,
-    "hidden": 1024,
-    "heads": 16,
-    "kv_heads": 4,
-    "head_dim": 64,
-    "intermediate": 4096,
-    "vocab": 259,
-    "max_positions": 2048,
-}
 GREETING = b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\0"
 WAIT_S = 0.05
 
@@ -76,28 +66,12 @@ def decoder(count: int, seed: int) -> dict[str, Any]:
 @contextlib.contextmanager
 def system(folder: Path) -> Iterator[ServingSystem]:
     """A model in a pipeline over the mock engine."""
-    config = {
-        "models": [
-            {
-                "name": "tiny",
-                "source": str(make_tiny("llama", folder / "tiny", layers=6)),
-                "slo": {"prefill": "2s", "decode": "500ms"},
-                "demand": {"requests_per_s": 2, "input_tokens": 20, "output_tokens": 10},
-                "dtype": "float32",
-                "shape": SHAPE,
-            }
-        ],
-        "engine": {"use": "mock", "vocab": 259, "cost": {"overhead_s": 1e-3, "layer_s": 1e-4}},
-        "clouds": [
-            {
-                "use": "local",
-                "folder": str(folder / "local"),
-                "machines": [{"name": "box", "memory": "700MiB", "price": 0.1, "count": 4}],
-            }
-        ],
-        "serve": {"http": "127.0.0.1:0"},
-        "state": {"folder": str(folder / "state")},
-    }
+    config = pipeline_config(
+        make_tiny("llama", folder / "tiny", layers=6),
+        cloud=folder / "local",
+        state=folder / "state",
+        cost={"overhead_s": 1e-3, "layer_s": 1e-4},
+    )
     with coral_serve(config, folder) as one:
         one.wait_ready(180)
         yield one

@@ -15,23 +15,12 @@ from typing import Any
 
 import pytest
 
+from coral.testing.pipeline import pipeline_config
 from coral.testing.processes import alive
 from coral.testing.restarts import Runs, Stream, all_free, loads, pids, running
 from coral.testing.system import PROGRAM, coral_serve
 from coral.testing.tiny import make_tiny
 from coral.testing.waiting import wait_until
-
-SHAPE = {
-    "architecture": "LlamaForCausalLM",
-    "layers": 24,
-    "hidden": 1024,
-    "heads": 16,
-    "kv_heads": 4,
-    "head_dim": 64,
-    "intermediate": 4096,
-    "vocab": 259,
-    "max_positions": 2048,
-}
 
 
 @pytest.fixture(scope="session")
@@ -47,36 +36,10 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def config(tiny: Path, state: Path, tmp_path: Path) -> dict[str, Any]:
     """A pipeline over two machines, with room for more."""
-    return {
-        "models": [
-            {
-                "name": "tiny",
-                "source": str(tiny),
-                "slo": {"prefill": "2s", "decode": "500ms"},
-                "demand": {"requests_per_s": 2, "input_tokens": 20, "output_tokens": 10},
-                "dtype": "float32",
-                "shape": SHAPE,
-            }
-        ],
-        "engine": {
-            "use": "mock",
-            "vocab": 259,
-            "load": "100ms",
-            "cost": {"overhead_s": 0.005, "layer_s": 0.0005, "token_s": 1e-6},
-        },
-        "clouds": [
-            {
-                "use": "local",
-                "folder": str(tmp_path / "cloud"),
-                "machines": [
-                    {"name": "small", "memory": "600MiB", "price": 0.1, "count": 3},
-                    {"name": "big", "memory": "1GiB", "price": 0.15, "count": 2},
-                ],
-            }
-        ],
-        "serve": {"http": "127.0.0.1:0", "grace": "60s", "start_timeout": "60s", "drain_timeout": "10s"},
-        "state": {"folder": str(state)},
-    }
+    cost = {"overhead_s": 0.005, "layer_s": 0.0005}
+    return pipeline_config(
+        tiny, cloud=tmp_path / "cloud", state=state, cost=cost, grace="60s", start_timeout="60s"
+    )
 
 
 @pytest.fixture

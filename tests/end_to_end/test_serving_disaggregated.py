@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from coral.testing.pipeline import pipeline_config
 from coral.testing.system import ServingSystem, coral_serve
 from coral.testing.tiny import make_tiny
 from coral.testing.waiting import wait_until
@@ -27,18 +28,6 @@ from coral.testing.waiting import wait_until
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="the torch engine needs torch"
 )
-SHAPE = {
-    "architecture": "LlamaForCausalLM",
-    "layers": 24,
-    "hidden": 1024,
-    "heads": 16,
-    "kv_heads": 4,
-    "head_dim": 64,
-    "intermediate": 4096,
-    "vocab": 259,
-    "max_positions": 2048,
-}
-"""Larger than any one machine: the mock engine holds no weights, and its instances become pipelines."""
 PROMPT = "The quick brown fox jumps over the lazy dog. " * 3
 
 
@@ -55,43 +44,19 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def mock_config(tiny: Path, folder: Path, *, apart: bool, **engine: Any) -> dict[str, Any]:
     """Prefill and decode pipelines of two stages where `apart`, else one mixed pipeline."""
-    return {
-        "models": [
-            {
-                "name": "tiny",
-                "source": str(tiny),
-                "slo": {"prefill": "2s", "decode": "500ms"},
-                "demand": {"requests_per_s": 2, "input_tokens": 20, "output_tokens": 10},
-                "dtype": "float32",
-                "shape": SHAPE,
-            }
-        ],
-        "engine": {
-            "use": "mock",
-            "vocab": 259,
-            "load": "100ms",
-            "cost": {"overhead_s": 0.002, "layer_s": 0.0002, "token_s": 1e-6},
-            **engine,
-        },
-        "clouds": [
-            {
-                "use": "local",
-                "folder": str(folder / "cloud"),
-                "machines": [
-                    {"name": "small", "memory": "600MiB", "price": 0.1, "count": 6},
-                    {"name": "big", "memory": "1GiB", "price": 0.15, "count": 4},
-                ],
-            }
-        ],
-        "serve": {
-            "http": "127.0.0.1:0",
-            "grace": "5s",
-            "start_timeout": "120s",
-            "drain_timeout": "10s",
-            "disaggregate": apart,
-        },
-        "state": {"folder": str(folder / "state")},
-    }
+    config = pipeline_config(
+        tiny,
+        cloud=folder / "cloud",
+        state=folder / "state",
+        cost={"overhead_s": 0.002, "layer_s": 0.0002},
+        small=6,
+        big=4,
+        grace="5s",
+        start_timeout="120s",
+        disaggregate=apart,
+    )
+    config["engine"] |= engine
+    return config
 
 
 def torch_config(tiny: Path, folder: Path, *, apart: bool) -> dict[str, Any]:

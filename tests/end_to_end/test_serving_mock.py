@@ -17,23 +17,12 @@ from typing import Any
 
 import pytest
 
+from coral.testing.pipeline import pipeline_config
 from coral.testing.system import PROGRAM, ServingSystem, coral_serve
 from coral.testing.tiny import make_tiny
 from coral.testing.waiting import wait_until
 
 GRACE_S = 3.0
-SHAPE = {
-    "architecture": "LlamaForCausalLM",
-    "layers": 24,
-    "hidden": 1024,
-    "heads": 16,
-    "kv_heads": 4,
-    "head_dim": 64,
-    "intermediate": 4096,
-    "vocab": 259,
-    "max_positions": 2048,
-}
-"""Larger than any one machine: nominal, since the mock engine holds no weights."""
 
 
 @pytest.fixture(scope="session")
@@ -50,36 +39,10 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def config(tiny: Path, state: Path, tmp_path: Path) -> dict[str, Any]:
     """Machines too small for the whole model, so that only a pipeline serves it."""
-    return {
-        "models": [
-            {
-                "name": "tiny",
-                "source": str(tiny),
-                "slo": {"prefill": "2s", "decode": "500ms"},
-                "demand": {"requests_per_s": 2, "input_tokens": 20, "output_tokens": 10},
-                "dtype": "float32",
-                "shape": SHAPE,
-            }
-        ],
-        "engine": {
-            "use": "mock",
-            "vocab": 259,
-            "load": "100ms",
-            "cost": {"overhead_s": 0.001, "layer_s": 0.0005, "token_s": 1e-6},
-        },
-        "clouds": [
-            {
-                "use": "local",
-                "folder": str(tmp_path / "cloud"),
-                "machines": [
-                    {"name": "small", "memory": "600MiB", "price": 0.1, "count": 3},
-                    {"name": "big", "memory": "1GiB", "price": 0.15, "count": 2},
-                ],
-            }
-        ],
-        "serve": {"http": "127.0.0.1:0", "grace": GRACE_S, "start_timeout": "60s", "drain_timeout": "10s"},
-        "state": {"folder": str(state)},
-    }
+    cost = {"overhead_s": 0.001, "layer_s": 0.0005}
+    return pipeline_config(
+        tiny, cloud=tmp_path / "cloud", state=state, cost=cost, grace=GRACE_S, start_timeout="60s"
+    )
 
 
 @pytest.fixture
