@@ -22,6 +22,7 @@ from coral.core.serve.net.wire import (
 )
 from coral.core.serve.process_tree import descendants
 from coral.testing.processes import alive
+from coral.testing.waiting import wait_until
 
 M = TypeVar("M")
 
@@ -58,9 +59,16 @@ class PlayedCoordinator:
         return self.expect(ProcessStarted).pid
 
     def warmed(self) -> int:
-        """The process that others are forked from."""
-        (pid,) = (pid for pid in descendants(self.agent.pid) if command_line(pid)[0] == "coral-warmed")
-        return pid
+        """The process that others are forked from. What was forked has its name until it runs."""
+        found: list[int] = []
+
+        def alone() -> bool:
+            below = descendants(self.agent.pid)
+            found[:] = [pid for pid in below if command_line(pid)[0] == "coral-warmed"]
+            return len(found) == 1
+
+        wait_until(alone, 10.0, "a single warmed process")
+        return found[0]
 
     def log(self) -> str:
         return (self.folder / "agent.log").read_text()

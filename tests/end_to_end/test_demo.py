@@ -81,10 +81,18 @@ def layout_of_status(status: dict[str, Any]) -> list[Layout]:
     return layouts
 
 
+def own_state(folder: Path) -> Path:
+    """A state folder, which one coordinator has to itself, with what was prepared in the common one."""
+    folder.mkdir()
+    for name in ("models", "measurements", "libraries"):
+        (folder / name).symlink_to(STATE / name)
+    return folder
+
+
 def demo_config(folder: Path, **machine: dict[str, Any]) -> dict[str, Any]:
     """The demo's config on a free port, with keys of some machine types replaced."""
     config: dict[str, Any] = yaml.safe_load(DEMO.read_text())
-    config["state"] = {"folder": str(STATE)}
+    config["state"] = {"folder": str(own_state(folder / "state"))}
     config["serve"] |= {"http": "127.0.0.1:0", "grace": "5s"}
     cloud = config["clouds"][0] | {"folder": str(folder / "cloud")}
     cloud["machines"] = [one | machine.get(one["name"], {}) for one in cloud["machines"]]
